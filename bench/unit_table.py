@@ -29,6 +29,8 @@ OWN = {
     "cl": ("meter ** 3", 1e-5), "dl": ("meter ** 3", 1e-4), "sqm": ("meter ** 2", 1.0), "m2": ("meter ** 2", 1.0), "m3": ("meter ** 3", 1.0),
     "km2": ("meter ** 2", 1e6), "cm2": ("meter ** 2", 1e-4), "cm3": ("meter ** 3", 1e-6), "元": ("CNY", 1.0), "円": ("JPY", 1.0),
     "kph": ("speed", 1 / 3.6), "hrs": ("second", 3600.0), "mins": ("second", 60.0), "secs": ("second", 1.0), "kilo": ("gram", 1000.0), "kilos": ("gram", 1000.0),
+    "m": ("meter", 1.0), "mm": ("meter", 1e-3), "cm": ("meter", 1e-2), "km": ("meter", 1000.0), "g": ("gram", 1.0), "mg": ("gram", 1e-3),
+    "kg": ("gram", 1000.0), "s": ("second", 1.0), "sec": ("second", 1.0), "KB": ("bit", 8000.0), "ms": ("second", 1e-3), "h": ("second", 3600.0), "min": ("second", 60.0), "t": ("gram", 1e6),
     "°": ("degree", 1.0), "degrees": ("degree", 1.0), "Prozentpunkte": ("points", 1.0), "Prozentpunkten": ("points", 1.0), "percentage points": ("points", 1.0),
     "percentage point": ("points", 1.0), "points de pourcentage": ("points", 1.0), "puntos porcentuales": ("points", 1.0), "punti percentuali": ("points", 1.0),
     "procentpunten": ("points", 1.0), "Tagen": ("second", 86_400.0), "Monaten": ("month", 1.0), "Jahren": ("month", 12.0), "Metern": ("meter", 1.0), "Litern": ("meter ** 3", 1e-3),
@@ -70,18 +72,27 @@ def _listed(names: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
 
 
 def _joint(entries: Iterable[tuple[str, str, Any]]) -> dict[str, dict[str, Any]]:
-    """The meanings of names by language: under no language those that all languages with the name agree on."""
+    """The meanings of names by language: under no language those of all of them.
+
+    A short name of one language alone, or of several meanings, is a word or another symbol elsewhere: cal is an inch in Polish.
+    """
     by_name: dict[str, dict[str, Any]] = {}
     for code, name, meaning in entries:
         by_name.setdefault(name, {}).setdefault(code, meaning)
     tables: dict[str, dict[str, Any]] = {"": {}}
     for name, meanings in sorted(by_name.items()):
         first = meanings.get("", next(iter(meanings.values())))
-        tables[""][name] = first
+        of_all = "" in meanings or not _is_short(name) or (len(meanings) > 1 and len(set(meanings.values())) == 1)
+        if of_all:
+            tables[""][name] = first
         for code, meaning in meanings.items():
-            if code and "" not in meanings and meaning != first:
+            if code and "" not in meanings and (meaning != first or not of_all):
                 tables.setdefault(code, {})[name] = meaning
     return tables
+
+
+def _is_short(name: str) -> bool:
+    return len(name) <= 3 and name.isascii() and name.isalpha()  # noqa: PLR2004 - as in the key of a name
 
 
 def _key(name: str) -> str:

@@ -256,10 +256,24 @@ class _Account:
         other = self.place[between[0]] if len(between) == 1 else None
         if other is None or not (fact.kind is other.kind is Kind.WORD) or fact.role != other.role:
             return None
+        if _begin_alike(fact, other):
+            return None
         # A word of no source may be another one for the same thing, but hardly where a preposition leads both and all else is the same.
         is_near = bool(fact.role) and len(self.pairs) >= LEAST_NEAR
         return between[0] if is_near or self.elsewhere(fact) else None
 
+
+def _begin_alike(fact: Fact, other: Fact) -> bool:
+    """Tells whether two words may be forms of one: incluida, incluyen."""
+    return any(
+        isinstance(own, str) and isinstance(there, str) and own[:_ALIKE] == there[:_ALIKE]
+        for own in fact.keys
+        for there in other.keys
+    )
+
+
+_ALIKE = 4
+"""First letters by which two words are forms of one."""
 
 _KINDS = {
     Kind.NUMBER: ErrorKind.NUMBER,
@@ -280,7 +294,7 @@ def _aligned(claim: Sequence[Fact], place: Sequence[Fact]) -> dict[int, int]:
     ends: list[int] = []
     chains: list[tuple[int, int, Any]] = []
     for own, fact in enumerate(claim):
-        matching = {at for key in fact.keys if key in where for at in where[key]}
+        matching = {at for key in fact.keys if key in where for at in where[key] if not _is_rescaled(fact, place[at])}
         for there in sorted(matching, reverse=True):
             length = bisect_left(ends, there)
             chain = (own, there, chains[length - 1] if length else None)
@@ -295,6 +309,11 @@ def _aligned(claim: Sequence[Fact], place: Sequence[Fact]) -> dict[int, int]:
         own, there, last = last
         pairs[own] = there
     return dict(reversed(pairs.items()))
+
+
+def _is_rescaled(fact: Fact, other: Fact) -> bool:
+    """Tells whether two numbers are the same digits with other units: 1.500 g is not 1.500 kg, however its point is read."""
+    return len(fact.amounts) > 1 and fact.amounts == other.amounts and fact.keys != other.keys
 
 
 def excludes(fact: Fact, other: Fact) -> bool:

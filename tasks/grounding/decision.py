@@ -86,8 +86,12 @@ class Decider:
 
     def _read(self, content: str, span: Span) -> Iterator[FactText]:
         """The facts of a passage; those of a row of a table by column, too, whose heads stand elsewhere."""
-        yield read_facts(content[span.start : span.end], self._code)
-        if "|" not in content[span.start : span.end] or "|" in self._claim.text:
+        passage = content[span.start : span.end]
+        if passage.rstrip("\"'”»)*_ ").endswith(_QUESTION_MARKS):
+            # It says nothing.
+            return
+        yield read_facts(passage, self._code)
+        if "|" not in passage or "|" in self._claim.text:
             return
         for sentence in row_sentences(content, span.start):
             read = read_facts(sentence, self._code)
@@ -339,6 +343,7 @@ def _is_beyond(own: Fact, first: Fact, last: Fact) -> bool:
     return not start <= inside <= end if start <= end else end < inside < start
 
 
+_QUESTION_MARKS = ("?", "？", "؟")
 _NAMING = frozenset({Kind.NUMBER, Kind.DATE, Kind.NAME})
 
 

@@ -179,6 +179,9 @@ def test_what_a_claim_leaves_out_may_deny_it(source: str, claim: str) -> None:
         ("The ointment contains 5 mg/g of zinc.", "The ointment contains 5 g/mg of zinc."),
         ("Release 3.20 adds dark mode.", "Release 3.2 adds dark mode."),
         ("Section 4.10 applies to leases.", "Section 4.1 applies to leases."),
+        ("The dose is 1.500 mg a day.", "The dose is 1.500 g a day."),
+        ("La planta produce 60.000 metros cúbicos al día.", "La planta produce 60.000 litros al día."),
+        ("Is the centre open on public holidays? Please call.", "The centre is open on public holidays."),
     ],
 )
 def test_a_word_or_a_sign_of_another_meaning_is_no_copy(source: str, claim: str) -> None:
@@ -196,10 +199,19 @@ def test_a_word_or_a_sign_of_another_meaning_is_no_copy(source: str, claim: str)
         ("The yield of the plot is 2.50 %.", "The yield of the plot is 2.5 %."),
         ("The grade is 2.50 of 5.", "The grade is 2.5 of 5."),
         ("You'll receive a new card.", "You will receive a new card."),
+        ("The timeout of the probe is 20 s.", "The timeout of the probe is 20 seconds."),
+        ("La table mesure 3 m de long.", "La table mesure 3 mètres de long."),
+        ("El seguro básico incluye robo. Las lunas se incluyen en el otro.", "Las lunas están incluidas en el otro."),
     ],
 )
 def test_a_true_claim_in_other_figures_is_never_contradicted(source: str, claim: str) -> None:
     assert verdict(claim, source) is not Verdict.CONTRADICTED
+
+
+def test_a_place_before_two_facts_belongs_to_both() -> None:
+    stations = "| Car park | First hour | Day maximum |\n|---|---|---|\n| North | 2.40 € | 18.00 € |\n| South | 1.80 € | 14.00 € |"
+    claim = "At South the first hour costs 1.80 € and the day maximum is 18.00 €."
+    assert verdict(claim, stations) is not Verdict.SUPPORTED
 
 
 PLANS = "These are the plans of the year.\n\n| Plan | Price | Data |\n|---|---|---|\n| Basic | $20 | 5 GB |\n| Plus | $30 | 10 GB |"
