@@ -141,7 +141,13 @@ def longest_in(about: Mapping[str, Any]) -> list[str]:
     texts = {key: each for key, each in about.items() if text_size(each)}
     if sum(map(text_size, texts.values())) <= MAX_METADATA_CHARACTERS // 2:
         return []
-    sizes = Counter({key: len(json.dumps({key: each}, ensure_ascii=False, default=str)) for key, each in texts.items()})
+    # As JSON; what is nested too deeply for that is refused by its depth.
+    sizes = Counter(
+        {
+            key: len(json.dumps({key: each}, ensure_ascii=False)) if isinstance(each, str) else text_size(each)
+            for key, each in texts.items()
+        }
+    )
     excess, names = sizes.total() - MAX_METADATA_CHARACTERS, []
     for name, size in sizes.most_common():
         if excess > 0:

@@ -32,12 +32,17 @@ def structure(value: Any) -> Any:
 
 
 def text_size(value: Any) -> int:
-    """The characters of all texts in a value."""
-    if isinstance(value, str):
-        return len(value)
-    if isinstance(value, dict):
-        value = list(value.values())
-    return sum(map(text_size, value)) if isinstance(value, list) else 0
+    """The characters of all texts in a value, however deep it is nested."""
+    size, remaining = 0, [value]
+    while remaining:
+        each = remaining.pop()
+        if isinstance(each, str):
+            size += len(each)
+        elif isinstance(each, dict):
+            remaining += each.values()
+        elif isinstance(each, list):
+            remaining += each
+    return size
 
 
 def possible_sources(values: Mapping[str, Any], elsewhere: Collection[str] = ()) -> list[str]:

@@ -73,8 +73,8 @@ def test_metadata_is_bounded_in_size_and_depth(field: str, raw: Any) -> None:
     parse_request({"query": "q", **raw({"a": "x" * 90_000})})
     parse_request({"query": "q", **raw(nested(29))})
 
-    for value, problem in (({"a": ["x" * 100_000]}, "at most 100,000"), (nested(32), "more than 32 levels"),
-                        (nested(100_000), "more than 32 levels")):  # fmt: skip
+    for value, problem in ((nested(32), "more than 32 levels"), (nested(100_000), "more than 32 levels"),
+                        ({f"a{number}": number for number in range(10_000)}, "at most 100,000")):  # fmt: skip
         with pytest.raises(InputError, match=problem) as refused:
             parse_request({"query": "q", **raw(value)})
         assert refused.value.field == field
