@@ -92,7 +92,7 @@ def _joint(entries: Iterable[tuple[str, str, Any]]) -> dict[str, dict[str, Any]]
 
 
 def _is_short(name: str) -> bool:
-    return len(name) <= 3 and name.isascii() and name.isalpha()  # noqa: PLR2004 - as in the key of a name
+    return len(name) <= 3 and name.isascii() and name.isalpha()
 
 
 def _key(name: str) -> str:

@@ -266,14 +266,11 @@ class _Account:
 def _begin_alike(fact: Fact, other: Fact) -> bool:
     """Tells whether two words may be forms of one: incluida, incluyen."""
     return any(
-        isinstance(own, str) and isinstance(there, str) and own[:_ALIKE] == there[:_ALIKE]
+        isinstance(own, str) and isinstance(there, str) and own[:4] == there[:4]
         for own in fact.keys
         for there in other.keys
     )
 
-
-_ALIKE = 4
-"""First letters by which two words are forms of one."""
 
 _KINDS = {
     Kind.NUMBER: ErrorKind.NUMBER,

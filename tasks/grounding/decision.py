@@ -14,6 +14,7 @@ from tasks.text.evidence import SourceSearch
 from tasks.text.fact_words import AMOUNTS
 from tasks.text.facts import Fact, FactText, Kind, read_facts
 from tasks.text.sentences import Span, words
+from tasks.text.statements import QUESTION_MARKS
 from tasks.text.tables import row_sentences
 from tasks.text.wording import stems_of
 
@@ -87,7 +88,7 @@ class Decider:
     def _read(self, content: str, span: Span) -> Iterator[FactText]:
         """The facts of a passage; those of a row of a table by column, too, whose heads stand elsewhere."""
         passage = content[span.start : span.end]
-        if passage.rstrip("\"'”»)*_ ").endswith(_QUESTION_MARKS):
+        if passage.rstrip("\"'”»)*_ ")[-1:] in QUESTION_MARKS:
             # It says nothing.
             return
         yield read_facts(passage, self._code)
@@ -343,7 +344,6 @@ def _is_beyond(own: Fact, first: Fact, last: Fact) -> bool:
     return not start <= inside <= end if start <= end else end < inside < start
 
 
-_QUESTION_MARKS = ("?", "？", "؟")
 _NAMING = frozenset({Kind.NUMBER, Kind.DATE, Kind.NAME})
 
 

@@ -138,14 +138,14 @@ def shorten_metadata(job: dict[str, Any]) -> list[str]:
 
 def longest_in(about: Mapping[str, Any]) -> list[str]:
     """The keys of the longest texts, and of lists and objects of texts, without which metadata has its bounds."""
-    texts = {key: each for key, each in about.items() if text_size(each)}
-    if sum(map(text_size, texts.values())) <= MAX_METADATA_CHARACTERS // 2:
+    lengths = {key: length for key, each in about.items() if (length := text_size(each))}
+    if sum(lengths.values()) <= MAX_METADATA_CHARACTERS // 2:
         return []
     # As JSON; what is nested too deeply for that is refused by its depth.
     sizes = Counter(
         {
-            key: len(json.dumps({key: each}, ensure_ascii=False)) if isinstance(each, str) else text_size(each)
-            for key, each in texts.items()
+            key: len(json.dumps({key: about[key]}, ensure_ascii=False)) if isinstance(about[key], str) else length
+            for key, length in lengths.items()
         }
     )
     excess, names = sizes.total() - MAX_METADATA_CHARACTERS, []

@@ -48,7 +48,7 @@ _LEAST_SENTENCE = 4
 _LONGEST_LEAD_IN = 15
 """Words; a longer line that ends with a colon is a statement."""
 _CLOSING = " \"'”’»)*_"
-_QUESTION_MARKS = frozenset("?？؟")
+QUESTION_MARKS = frozenset("?？؟")
 _HAN = re.compile("[\u3400-\u9fff]")
 _DIGIT_END = "9"
 
@@ -225,7 +225,7 @@ def read_statement(text: str, *, cited: bool = False, vocabulary: Vocabulary = N
         return Reading("no words")
     plain = without_place(stripped)
     ending = stripped.rstrip(_CLOSING)[-1:]
-    if ending in _QUESTION_MARKS:
+    if ending in QUESTION_MARKS:
         return _question(plain, cited=cited, vocabulary=vocabulary)
     line = ending in {":", "："} and len(stripped.split()) <= _LONGEST_LEAD_IN
     if (line or _HEADING.match(stripped)) and (reason := _topic(plain, line=line, cited=cited, vocabulary=vocabulary)):
