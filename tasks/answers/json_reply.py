@@ -334,8 +334,8 @@ def _citations(raw: Any, ids: Mapping[str, int]) -> tuple[SegmentCitation, ...]:
         return ()
     citations = []
     for item in raw if isinstance(raw, list) else [raw]:
-        source = next((item[key] for key in _SOURCE_KEYS if key in item), None) if isinstance(item, dict) else item
-        quote = item.get("quote") if isinstance(item, dict) else ""
+        entry = item if isinstance(item, dict) else {_SOURCE_KEYS[0]: item}
+        source, quote = next((entry[key] for key in _SOURCE_KEYS if key in entry), None), entry.get("quote")
         number = ids[source] if isinstance(source, str) and source in ids else _source_number(source)
         if number is not None:
             citations.append(SegmentCitation(source=number, quote=quote if isinstance(quote, str) else ""))

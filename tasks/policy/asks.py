@@ -290,10 +290,10 @@ def _shortfall(answer: CheckedAnswer) -> str | None:
         return "it abstains although the sources suffice" if sources_suffice(answer.job.request) else None
     if not processed.parsed or processed.violations or (processed.empty and not has_object(answer)):
         return "it is not in the form asked for"
+    verdicts = [claim.verdict for claim in ungrounded_claims(grounding, answer.job.request)]
+    verdicts += [value.verdict for value in ungrounded_values(grounding)]
     # An unchecked claim is no fault of the answer.
-    claims = ungrounded_claims(grounding, answer.job.request)
-    claims = [claim for claim in claims if claim.verdict is not Verdict.UNCHECKED]
-    values = [value for value in ungrounded_values(grounding) if value.verdict is not Verdict.UNCHECKED]
-    if config.require_grounding and (claims or values):
-        return f"{len(claims) + len(values)} of its claims are not supported"
+    faults = len(verdicts) - verdicts.count(Verdict.UNCHECKED)
+    if config.require_grounding and faults:
+        return f"{faults} of its claims are not supported"
     return citation_faults(answer)

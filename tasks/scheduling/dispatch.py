@@ -149,13 +149,11 @@ class BatchLog:
     def _compare(self, counts: BatchCounts) -> None:
         batch_id, name = counts.batch_id, f"batch {counts.batch_id}{f' ({counts.name})' if counts.name else ''}"
         ids = {"batch_id": str(batch_id)}
-        if batch_id in self._ended and counts.final == counts.jobs:
-            return
         if counts.final == counts.jobs:
-            self._ended.add(batch_id)
-            if not self._first:
+            if batch_id not in self._ended and not self._first:
                 ends = ", ".join(f"{jobs:,} {end}" for end, jobs in counts.ends.most_common())
                 log.info("%s has ended: %s", name, ends, extra=ids)
+            self._ended.add(batch_id)
             return
         self._ended.discard(batch_id)
         if batch_id not in self._open:

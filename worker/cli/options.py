@@ -205,14 +205,8 @@ class Handover:
         start = datetime.now(UTC)
         if self.not_before is not None:
             start = moment_of(self.not_before, start, "--not-before")
-        # A time of day is the next one after the batch may begin; one with a date is compared with the window by the submission.
-        after = start
-        if self.window is not None:
-            try:
-                opening = parse_window(self.window).opening(start)
-            except ValueError as error:
-                raise InputError(f"--window: {error}") from None
-            after = opening if _TIME_OF_DAY.fullmatch(self.deadline or "") else start
+        after = self._first_call(start)
+        chosen = {"lane": self.lane, "escalate": self.escalate}
         fields = {
             "name": self.name,
             "key": self.key,
@@ -221,11 +215,19 @@ class Handover:
             "callback_url": self.callback_url,
             "not_before": self.not_before and start.isoformat(),
             "deadline": self.deadline and moment_of(self.deadline, after).isoformat(),
+            "defaults": {name: value for name, value in chosen.items() if value} | self.config or None,
         }
-        batch: dict[str, Any] = {option: value for option, value in fields.items() if value is not None}
-        defaults = {option: value for option, value in {"lane": self.lane, "escalate": self.escalate}.items() if value}
-        defaults |= self.config
-        return {**batch, "defaults": defaults} if defaults else batch
+        return {option: value for option, value in fields.items() if value is not None}
+
+    def _first_call(self, start: datetime) -> datetime:
+        """The moment after which a deadline is the next time of day; one with a date is compared with the window by the submission."""
+        if self.window is None:
+            return start
+        try:
+            opening = parse_window(self.window).opening(start)
+        except ValueError as error:
+            raise InputError(f"--window: {error}") from None
+        return opening if _TIME_OF_DAY.fullmatch(self.deadline or "") else start
 
     def order(self, files: list[str] | None, *, check_only: bool = False) -> "InputOrder":
         """The order to submit files."""

@@ -70,11 +70,9 @@ class Spans:
             attributes["nightdesk.job.outcome"] = job.outcome.value
         if job.failure_kind is not None:
             attributes["error.type"] = job.failure_kind
-        check: dict[str, str | bool | int | float | Sequence[str]] = {}
-        if job.claims is not None:
-            check |= {f"nightdesk.claims.{verdict}": number for verdict, number in job.claims.items()}
-            scores = {"grounding_score": job.grounding_score, "confidence": job.confidence}
-            check |= {f"nightdesk.{name}": score for name, score in scores.items() if score is not None}
+        claims = {f"claims.{verdict}": number for verdict, number in (job.claims or {}).items()}
+        figures = {**claims, "grounding_score": job.grounding_score, "confidence": job.confidence}
+        check = {f"nightdesk.{name}": figure for name, figure in figures.items() if figure is not None}
         began_ns = ended_ns - int(job.timing_ms.get("total", 0.0) * 1e6)
         status = Status(StatusCode.ERROR, job.failure_kind) if job.failure_kind is not None else Status()
         self._end("nightdesk.job", root, producer, (began_ns, ended_ns), attributes | check, SpanKind.CONSUMER, status)

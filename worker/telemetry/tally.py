@@ -79,10 +79,9 @@ class Tally:
         if closed.cost_usd is None:
             self.count(metrics.UNPRICED, provider, model)
         self.observe(metrics.CALL_SECONDS, facts.ms / 1000, provider, model, facts.lane)
-        if (usage := closed.answer.completion.usage) is not None:
-            for kind in type(usage).model_fields:
-                if tokens := getattr(usage, kind):
-                    self.count(metrics.CALL_TOKENS, provider, model, kind.removesuffix("_tokens"), by=tokens)
+        for kind, tokens in closed.answer.completion.usage or ():
+            if tokens:
+                self.count(metrics.CALL_TOKENS, provider, model, kind.removesuffix("_tokens"), by=tokens)
 
     def _model(self, model: str) -> str:
         if model not in self._models:
