@@ -22,6 +22,7 @@ PARTIAL = {
     "tasks.grounding.MISSING": "layers that may be absent",
     "tasks.policy.comparison.TIERS": "outcomes with an answer for the reader; all others are below",
     "tasks.policy.outcome._LABELS": "verdicts of which a reader is told",
+    "worker.doctor.environment.ORIGINS": "revisions that this version does not know",
     "worker.http.response_document._CODES": "causes that the API of OpenAI has a code for",
     "worker.ledger.browsing._WINDOWS": "orders by time",
     "worker.ledger.fleet._REMEDIES": "causes that pause a lane",
@@ -29,7 +30,7 @@ PARTIAL = {
     "worker.operations.overview._SCOPES": "holds for a budget",
     "worker.providers.adapter._HAS_NOT": "lanes with fewer parameters",
     "worker.providers.vendors.VENDORS": "kinds of one vendor",
-    "worker.settings.CLOUD_OPTIONS": "kinds of a cloud",
+    "worker.provider_settings.CLOUD_OPTIONS": "kinds of a cloud",
 }
 """Tables with fewer rows on purpose, each with what its rows are."""
 

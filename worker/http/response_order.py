@@ -311,7 +311,8 @@ class _Input:
             own = part.get("file")
             self._add_source(_file_source(own if isinstance(own, dict) else part, place), place)
             return None
-        text = part.get(_TEXTS[kind]) if kind in _TEXTS else None
+        name = _TEXTS.get(kind) if isinstance(kind, str) else None
+        text = None if name is None else part.get(name)
         if not isinstance(text, str):
             raise invalid(f"a part of the type {kind!r} is not taken; send input_text and input_file", place)
         named = {name: part[name] for name in _SOURCE_FIELDS & part.keys()}
