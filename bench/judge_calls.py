@@ -230,7 +230,9 @@ def _pieces(request: JobRequest) -> Iterator[Piece]:
     content = [content_words(words(sentence)) for sentence in sentences]
     search = begin_search(request.context, frozenset[str]().union(*content))
     for sentence, stems in zip(sentences, content, strict=True):
-        match = None if read_statement(sentence).reason else search.best_of_all(stems)
+        stated = () if read_statement(sentence).reason else search.sources
+        matches = filter(None, (search.best(stems, source) for source in stated))
+        match = max(matches, key=lambda match: round(match.score, 9), default=None)
         citations: tuple[tuple[int, str], ...] = ()
         if match is not None:
             span = search.span(match, stems)

@@ -191,14 +191,15 @@ _ENOUGH = 0.7
 
 
 def _recall(search: SourceSearch, claim_text: ClaimText) -> tuple[float, tuple[Match, ...]]:
-    best = search.best_of_all(claim_text.content)
-    if best is None:
+    matches = [match for source in search.sources if (match := search.best(claim_text.content, source)) is not None]
+    if not matches:
         return 0.0, ()
+    # The earliest among equals.
+    best = max(matches, key=lambda match: round(match.score, 9))
     if search.scope is None or len(search.sources) == 1 or best.score >= _ENOUGH:
         return best.score, (best,)
     windows = [best]
     covered = search.matched_words(best, claim_text.content)
-    matches = [match for source in search.sources if (match := search.best(claim_text.content, source)) is not None]
     for match in sorted(matches, key=lambda match: -match.score):
         more = search.matched_words(match, claim_text.content) - covered
         if match.source_index != best.source_index and more:

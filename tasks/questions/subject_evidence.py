@@ -18,9 +18,9 @@ from tasks.questions.subject import (
     read_question,
     title_share,
 )
-from tasks.text.sentences import Span, words
+from tasks.text.sentences import Span
 from tasks.text.source_index import index_in_time, metadata_stems
-from tasks.text.wording import stems_of
+from tasks.text.wording import words_of
 
 _LEAST_WORDS = 2
 """Words of content; a shorter question names no subject."""
@@ -58,7 +58,7 @@ def is_about(
     for number, span in evidence:
         spans[number].append(span)
     # What surrounds the evidence only adds to it: mostly its own words are enough, and no source is read.
-    inside = _bits(parts[0], stems_of(words(" ".join(texts))))
+    inside = _bits(parts[0], chain.from_iterable(words_of(text).content for text in texts))
     metadata = _bits(parts[0], chain.from_iterable(metadata_stems(sources[number].metadata) for number in spans))
     share = max(title_share(parts[0], sources[number].metadata) for number in spans)
     if suffices(inside, inside, Masks([], metadata, inside | metadata, share)):

@@ -9,7 +9,7 @@ from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from functools import cached_property, lru_cache
+from functools import cached_property
 from heapq import nsmallest
 from operator import itemgetter
 from typing import Any, NamedTuple
@@ -26,7 +26,7 @@ from tasks.text.source_index import (
     passages_of,
 )
 from tasks.text.time_limit import ensure_time
-from tasks.text.wording import contains_number, has_other_readings, numbers_in
+from tasks.text.wording import rounds_to
 
 WINDOW = 3
 """Passages per window: a statement often combines a sentence with the previous sentence, which names the subject."""
@@ -34,22 +34,16 @@ WINDOW = 3
 _START = itemgetter(0)
 _END_OF = itemgetter(1)
 
-# 10 KB each, with the source.
-_numbers_in = lru_cache(maxsize=128)(numbers_in)
-
 
 def forget() -> None:
     """Empties the caches, for measurements."""
     source_index.forget()
-    _numbers_in.cache_clear()
 
 
 _SHORT = 3
 """Letters of a stem that is too short to be looked for without its ending."""
 NEAR_BEST = 0.5
 """Share of the weight of the best passage for a statement below which another one is no place of it."""
-_MOST_WEIGHED = 256
-"""Statements times sources whose windows stay weighed; bounds the memory of a check, some 10 KB each in a long source."""
 _EQUAL = 1e-9
 """Largest difference of equal sums of weights."""
 
@@ -111,7 +105,6 @@ class SourceWords:
         self._copies: dict[tuple[str, int], tuple[Match | None] | None] = {}
         self._searches: dict[frozenset[int] | None, SourceSearch] = {}
         self._indexes: list[SourceIndex | None] = [None] * len(sources)
-        self._numbers: dict[int, frozenset[str]] = {}
 
     @cached_property
     def small(self) -> list[str | None]:
@@ -153,15 +146,11 @@ class SourceWords:
         return [metadata_stems(source.metadata) for source in self.sources]
 
     def states_number(self, values: Collection[str], source: int) -> bool:
-        """Tells whether a source contains a number by any of its readings."""
+        """Tells whether a source contains a number by any of its readings, or rounded."""
         ensure_time()
-        content = self.sources[source].content
-        if source not in self._numbers:
-            # Mostly its numbers are known already.
-            numbers = frozenset(self.index(source).numbers)
-            self._numbers[source] = numbers if numbers and not has_other_readings(content) else _numbers_in(content)
-        numbers = self._numbers[source] if self.vocabulary.issuperset(values) else _numbers_in(content)
-        return contains_number(values, numbers, content)
+        index = self.index(source)
+        numbers = frozenset(index.numbers or index.stems)
+        return not numbers.isdisjoint(values) or any(rounds_to(value, numbers) for value in values)
 
     def copy_in(self, text: str, source: int) -> tuple[Match | None] | None:
         """The earliest place of a source that has a text's characters as whole words; it may be longer than a window."""
@@ -223,9 +212,6 @@ class SourceSearch:
 
         With few passages the constant keeps one rare word from outweighing the rest of a statement.
         """
-        self._window_memo: dict[tuple[frozenset[str], int], dict[int, float]] = {}
-        self._weight_memo: dict[frozenset[str], float] = {}
-        self._bounds: dict[frozenset[str], dict[int, float]] = {}
 
     def within(self, scope: Collection[int] | None) -> "SourceSearch":
         """The search within a scope of all sources; None: all."""
@@ -294,12 +280,6 @@ class SourceSearch:
         weights = self.weights
         return math.fsum([weights[word] for word in statement])
 
-    def _total(self, statement: frozenset[str]) -> float:
-        """The weight of a whole statement, computed once: each of its windows is a share of it."""
-        if (total := self._weight_memo.get(statement)) is None:
-            total = self._weight_memo[statement] = self.weight(statement)
-        return total
-
     def content(self, source_index: int) -> str:
         """The text of a source."""
         return self._words.sources[source_index].content
@@ -322,14 +302,9 @@ class SourceSearch:
         return any(word in self._words.read(source) or word in titles[source] for source in self.sources)
 
     def holds_number(self, values: Collection[str]) -> bool:
-        """Tells whether any source or its metadata contains a number, by any of its readings.
-
-        The source may have it in the same digits, in words, with a scale, in a date, or unrounded.
-        """
-        if any(map(self.holds, values)):
-            return True
-        # Not part of the index, because it is rare: only a number that no source has in the same digits gets here.
-        return any(self._words.states_number(values, source) for source in self.sources)
+        """Tells whether any source or its metadata contains a number, by any of its readings, or unrounded."""
+        # Not part of the index, because it is rare: only a number that no source has in the same digits is looked for otherwise.
+        return any(map(self.holds, values)) or any(self._words.states_number(values, source) for source in self.sources)
 
     # ---- windows ----
 
@@ -339,37 +314,6 @@ class SourceSearch:
             if (copy := self._words.copy_in(text, source)) is not None:
                 return copy[0]
         return None
-
-    def best_of_all(self, statement: frozenset[str]) -> Match | None:
-        """The best window in the sources; the earliest source among equals.
-
-        A source is searched only if all its words together can beat the best window so far.
-        """
-        self.look_for(statement)
-        if len(self.sources) == 1:
-            return self.best(statement, self.sources[0])
-        best: Match | None = None
-        bounds = [(self._bound(statement, source), source) for source in self.sources]
-        for bound, source in sorted(bounds, key=lambda candidate: (-candidate[0], candidate[1])):
-            if bound <= 0 or (best is not None and bound < best.score - _EQUAL):
-                break
-            match = self.best(statement, source)
-            if match is not None and (
-                best is None
-                or match.score > best.score + _EQUAL
-                or (match.score > best.score - _EQUAL and source < best.source_index)
-            ):
-                best = match
-        return best
-
-    def _bound(self, statement: frozenset[str], source: int) -> float:
-        """The share of a statement's words, by weight, that a source has anywhere."""
-        bounds = self._bounds.setdefault(statement, {})
-        if source not in bounds:
-            matched = self._words.read(source).keys() & statement
-            total = self._total(statement)
-            bounds[source] = self.weight(matched | (self._words.titles[source] & statement)) / total if total else 0.0
-        return bounds[source]
 
     def best(self, statement: frozenset[str], source_index: int) -> Match | None:
         """The best window of one source, the earliest among equals; None if it has none of the statement's words.
@@ -386,13 +330,10 @@ class SourceSearch:
         match = Match(source_index, weights[window], window)
         titled = self._words.titles[source_index] & statement
         score = weights[window] + (self.weight(titled - self._in_window(titled, match)) if titled else 0.0)
-        return Match(source_index, min(1.0, score / self._total(statement)), window)
+        return Match(source_index, min(1.0, score / self.weight(statement)), window)
 
     def _window_weights(self, statement: frozenset[str], source_index: int) -> dict[int, float]:
         """The weight of the statement's words in each window with any of them, by the window's first passage."""
-        key = (statement, source_index)
-        if key in self._window_memo:
-            return self._window_memo[key]
         postings, of_word = self._words.read(source_index), self.weights
         weights: defaultdict[int, float] = defaultdict(float)
         for word in sorted(postings.keys() & statement):
@@ -405,9 +346,6 @@ class SourceSearch:
                 while following <= passage:
                     weights[following] += weight
                     following += 1
-        if len(self._window_memo) >= _MOST_WEIGHED:
-            self._window_memo.clear()
-        self._window_memo[key] = weights
         return weights
 
     def places(self, statement: frozenset[str], most: int) -> list[tuple[int, Span]]:
@@ -435,7 +373,7 @@ class SourceSearch:
         counted = self._window_weights(statement, source_index)
         if not counted:
             return []
-        total = self._total(statement)
+        total = self.weight(statement)
         matches: list[Match] = []
         for start, weight in sorted(counted.items(), key=lambda window: (-round(window[1], 6), window[0])):
             if len(matches) == most:

@@ -17,8 +17,7 @@ units        literal words that make the number before them an amount, a share, 
 
 import re
 import sys
-from bisect import bisect_left
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import NamedTuple
@@ -108,53 +107,6 @@ _LEAST_ROUNDED = 10_000
 """Least whole number that can be rounded; lower ones are years, counts and articles and must match exactly."""
 
 
-_NUMERAL = re.compile(r"([0-9][0-9]*(?:[.,'’][0-9]+)*)[ \u00a0\u202f-]?([^\W\d_]*)")
-
-
-def numbers_in(text: str) -> frozenset[str]:
-    """All readings of the numbers in digits in a text: as written, scaled, and the parts of dates."""
-    numerals = set(_NUMERAL.findall(text))
-    values = {number(numeral) for numeral, _ in numerals}
-    powers = word_values("powers_of_ten")
-    for numeral, following in numerals:
-        if numeral.count(".") > 1 or (following and following.lower() in powers):
-            values |= readings(number(numeral), following.lower())
-    return frozenset(values)
-
-
-def contains_number(values: Collection[str], numbers: frozenset[str], text: str) -> bool:
-    """Tells whether a text has a number, by any of its readings: among its numbers, rounded, or in words."""
-    if not numbers.isdisjoint(values) or any(rounds_to(value, numbers) for value in values):
-        return True
-    return any(word(text) for value in values if (word := _small_numbers().get(value)))
-
-
-def has_other_readings(text: str) -> bool:
-    """Tells whether a text may have a number that its digits alone do not say: with a scale, in a date, with spaces."""
-    return _OTHERWISE(text)
-
-
-def _patterns_of_scales() -> tuple[str, ...]:
-    powers = "|".join(map(re.escape, word_values("powers_of_ten")))
-    return (
-        rf"(?i)[0-9][ \u{{a0}}\u{{202f}}-]?(?:{powers})(?:[^\p{{Alphabetic}}]|$)",
-        r"[0-9]\.[0-9]+\.[0-9]|[0-9][\u{a0}\u{202f}\u{2009}][0-9]",
-    )
-
-
-@cache
-def _small_numbers() -> Mapping[str, "WordSearch"]:
-    """Small numbers in words that are not among ``number_word``'s: one, first, second.
-
-    ``ordinals`` of a table are the patterns of the numbers from 1 on.
-    """
-    words: dict[str, list[str]] = {}
-    for table in language_tables().values():
-        for value, pattern in enumerate(table.get("ordinals", ()), start=1):
-            words.setdefault(str(value), []).append(pattern)
-    return {value: WordSearch(patterns=(rf"(?i)\b(?:{'|'.join(listed)})\b",)) for value, listed in words.items()}
-
-
 def number_word(word: str) -> str | None:
     """The digits of a number word; None for other words, and for ``one``, which is rarely a count."""
     digits: str | None = word_values("words").get(word)
@@ -186,26 +138,15 @@ def rounds_to(value: str, numbers: frozenset[str]) -> bool:
         if target < _LEAST_ROUNDED or len(digits) == len(value):
             return False
         decimals = len(digits) - len(value)
-    # By way of a text, since a number may have hundreds of zeros.
-    reach = float(f"1e{-decimals}")
-    amounts = _amounts(numbers)
-    for amount, other in amounts[bisect_left(amounts, (target - reach, "")) :]:
-        if amount - target > reach:
-            return False
-        if other != value and round(amount, decimals) == target:
-            return True
-    return False
-
-
-@lru_cache(maxsize=128)
-def _amounts(numbers: frozenset[str]) -> tuple[tuple[float, str], ...]:
-    """The numbers that have one value, no dates and no versions, in order; cached, for all claims of an answer ask for them."""
-    return tuple(sorted((float(other), other) for other in numbers if other.replace(".", "", 1).isdecimal()))
+    return any(
+        other != value and round(float(other), decimals) == target
+        for other in numbers
+        if other.replace(".", "", 1).isdecimal()
+    )
 
 
 # ---- phrases ---------------------------------------------------------------------------------------------------------
 
-_OTHERWISE = WordSearch(patterns=_patterns_of_scales)
 _HAN = re.compile("[\u3400-\u9fff]")
 _ARABIC = re.compile("[\u0600-\u06ff]")
 _MOST = 4_000
