@@ -325,19 +325,25 @@ class _Reader:
         return next(filter(None, map(language_of, texts)), None)
 
     def near(self, text: ClaimText, but: int) -> Iterator[int]:
-        """The other sources with the words of a claim in one place, but for numbers and months: by their letters, without reading any."""
-        listed = [word for word in text.words if len(word) > _SHORT and word.isalpha()]
-        if len(listed) <= 1 or len(text.raw) > LONGEST:
+        """The other sources with the words of a claim in one place, but for numbers and names; of a short one only the first words.
+
+        By their letters, without reading any; those that have the claim itself are left out.
+        """
+        if len(text.raw) > LONGEST:
             return
+        listed = [word for word in text.words if len(word) > _SHORT and word.isalpha() and word in text.raw]
+        is_short = len(listed) <= 1
         # Without their first letters, which may be large ones; the longest stands in few sources.
-        longest = max(listed, key=len)[1:-1]
+        rarest = " ".join(text.raw.split()[:-1][:_FIRST]) if is_short else max(listed, key=len)[1:-1]
         contents = enumerate(source.content for source in self._answer.request.context)
-        sources = [(source, content) for source, content in contents if source != but and longest in content]
+        sources = [(source, content) for source, content in contents if source != but and rarest in content]
         if not sources:
             return
         words = [word[1:_ROOT] for word in listed if number_word(word) is None and not month_pattern().match(word)]
+        words = [] if is_short else words
         for source, content in sources:
-            if all(word in content for word in words) and _stand_together(longest, words, content):
+            is_near = all(word in content for word in words) and _stand_together(rarest, words, content)
+            if is_near and find_sentence(content, text.text) is None:
                 yield source
 
     def read(self, text: ClaimText, search: SourceSearch, sentence: str = "") -> _Reading:
@@ -350,7 +356,9 @@ class _Reader:
 _ROOT = 5
 """Letters of a word that its other forms have, too."""
 _SHORT = 3
-"""Letters of a word that is not looked for; of longer ones a claim must have two."""
+"""Letters of a word that is not looked for; a claim with fewer than two longer ones is short."""
+_FIRST = 3
+"""First words of a short claim: The fee is."""
 _MOST_RIVALS = 5
 """Other sources that are read for one claim: each takes as long as the claim itself."""
 _AROUND = 200

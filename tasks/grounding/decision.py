@@ -9,7 +9,7 @@ from typing import NamedTuple
 from schemas.claim_error import ClaimError, ErrorKind
 from schemas.grounding import Evidence, Verdict
 from schemas.job import SHOWN_METADATA
-from tasks.grounding.accounting import ANY_ROLE, Account, account, excludes
+from tasks.grounding.accounting import ANY_ROLE, LEAST_FACTS, Account, account, excludes
 from tasks.text.evidence import SourceSearch
 from tasks.text.fact_words import AMOUNTS
 from tasks.text.facts import Fact, FactText, Kind, read_facts
@@ -24,8 +24,6 @@ LEAST_SHARE = 0.8
 """Share of the facts of a claim in a sentence from which another number or name there contradicts one that is in no source."""
 LEAST_ALIKE = 0.5
 """Share of the words of a quotation in another one, or of the words around it, from which the other stands in its place."""
-LEAST_HELD = 2
-"""Facts beside the absent one that must be there."""
 ROUGHLY = 0.06
 """Relative distance within which a number may be a rounded one."""
 FACTORS = (7.0, 12.0, 52.0, 60.0, 100.0)
@@ -202,7 +200,8 @@ class Decider:
         share, place = max(
             ((self._share_of_held(remaining, place), place) for place in self._places), key=lambda each: each[0]
         )
-        if share < LEAST_SHARE or share * len(remaining) < LEAST_HELD:
+        is_as_long = share == 1 and len(place.facts.facts) == len(self._claim.facts)
+        if share < LEAST_SHARE or (share * len(remaining) < LEAST_FACTS and not is_as_long):
             return None
         for fact in absent:
             rivals = [

@@ -114,6 +114,8 @@ def test_every_outcome_has_a_status_a_place_in_reports_and_a_colour() -> None:
         ("The notice period is three months.", "In general the notice period is six months."),
         ("The warranty covers water damage.", "The warranty does not cover water damage."),
         ("Die Gebühr beträgt 40 Euro im Jahr.", "Die Gebühr beträgt 55 Euro im Jahr."),
+        ("The fee is $100.", "The fee is $120."),
+        ("The CEO is Anna Meyer.", "The CEO is Bob Smith."),
     ],
 )
 def test_sources_that_differ_on_a_supported_claim_are_told(claim: str, other: str) -> None:
