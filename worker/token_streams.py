@@ -14,7 +14,14 @@ from typing import Any, Self
 from uuid import UUID
 
 from redis import asyncio as redis
-from redis.exceptions import RedisError
+from redis.exceptions import (
+    BusyLoadingError,
+    NoPermissionError,
+    OutOfMemoryError,
+    ReadOnlyError,
+    RedisError,
+    ResponseError,
+)
 
 from tasks.errors import BrokerUnavailable
 from tasks.ports import FinalFacts, Leased, NewAttempt
@@ -172,7 +179,9 @@ class RedisTokens:
                 for key, entry in finals:
                     self._add(pipe, key, entry)
                     pipe.expire(key, self._kept_s)
-                replies = await pipe.execute()
+                replies: list[Any] = await pipe.execute(raise_on_error=False)
+            if error := next((each for each in replies if isinstance(each, Exception) and not is_refusal(each)), None):
+                raise error
         except (RedisError, OSError) as error:
             self._lost(error)
             return False
@@ -180,6 +189,10 @@ class RedisTokens:
             log.warning("Redis is back: streamed answers are written again")
             self._away = False
         for (attempt_id, answer), position, count, ended in zip(due, positions, counts, ends, strict=True):
+            if is_refusal(replies[position]):
+                log.warning("the text of the attempt %s can't be written: %s", attempt_id, replies[position])
+                del self._answers[attempt_id]
+                continue
             if replies[position] is None:
                 # Redis was emptied meanwhile.
                 answer.restart()
@@ -222,6 +235,13 @@ class RedisTokens:
         if self._sending is not None:
             await asyncio.wait([self._sending])
         await self._redis.aclose()
+
+
+def is_refusal(reply: object) -> bool:
+    """Tells whether a reply of Redis is an error of this key or value alone, not of the state of the whole server."""
+    return isinstance(reply, ResponseError) and not isinstance(
+        reply, OutOfMemoryError | ReadOnlyError | NoPermissionError | BusyLoadingError
+    )
 
 
 async def forget(redis_url: str, key_prefix: str, runs: Mapping[UUID, int]) -> None:

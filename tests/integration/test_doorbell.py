@@ -20,7 +20,7 @@ from tests.deadlines import scale_to_load
 from tests.faults.proxy import running_proxy
 from worker.process import doorbell as doorbell_module
 from worker.process.doorbell import CeleryDoorbell, ring
-from worker.settings import Settings
+from worker.settings import CANARY, Settings
 
 
 def ringing(redis_url: str, work: Callable[[CeleryDoorbell], Awaitable[None]], **settings: Any) -> None:
@@ -132,6 +132,17 @@ def test_an_emptied_redis_is_noticed_until_it_is_remembered_again(redis_url: str
         with redis.Redis.from_url(redis_url) as client:
             client.flushall()
         assert await doorbell.lost_its_data()
+
+    ringing(redis_url, work)
+
+
+def test_what_another_program_writes_in_its_place_takes_redis_for_no_more_than_emptied(redis_url: str) -> None:
+    async def work(doorbell: CeleryDoorbell) -> None:
+        with redis.Redis.from_url(redis_url) as client:
+            client.rpush(CANARY, "x")
+        assert await doorbell.lost_its_data()
+        await doorbell.remember()
+        assert not await doorbell.lost_its_data()
 
     ringing(redis_url, work)
 

@@ -104,6 +104,27 @@ def test_readers_see_the_same_whenever_they_come(redis_url: str) -> None:
     telling(redis_url, work)
 
 
+def test_a_stream_in_whose_place_something_else_lies_stops_no_other(redis_url: str) -> None:
+    async def work(sink: RedisTokens, job: Leased) -> None:
+        other = await leased()
+        async with async_redis.Redis.from_url(redis_url) as client:
+            await client.set(key_of("desk:", job.job_id, job.run), "x")
+        attempts = [make_attempt(each) for each in (job, other)]
+        for each, attempt in zip((job, other), attempts, strict=True):
+            sink.start(each, attempt)
+            say(sink, attempt, "It opens")
+        await in_redis(redis_url, other)
+        for each, attempt in zip((job, other), attempts, strict=True):
+            sink.end(attempt.id, whole=True)
+            sink.final(make_final(each).facts)
+
+        assert pairs_of(await read(redis_url, other)) == [
+            ("start", ""), ("text", "It opens "), ("end", ""), ("final", ""),
+        ]  # fmt: skip
+
+    telling(redis_url, work)
+
+
 def test_another_run_begins_with_nothing(redis_url: str) -> None:
     async def work(sink: RedisTokens, job: Leased) -> None:
         sink.final(make_final(job, state=JobState.FAILED, outcome=None).facts)

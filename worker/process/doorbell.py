@@ -20,12 +20,7 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import (
     AuthenticationError,
-    BusyLoadingError,
-    NoPermissionError,
-    OutOfMemoryError,
-    ReadOnlyError,
     RedisError,
-    ResponseError,
 )
 from redis.exceptions import ConnectionError as RedisConnectionError
 
@@ -39,6 +34,7 @@ from tasks.scheduling.dispatch import MESSAGE_IDS
 from worker.process.celery_app import make_app
 from worker.process.message_replies import result_key
 from worker.settings import CANARY, SUBMIT_QUEUE, Settings
+from worker.token_streams import is_refusal
 
 log = logging.getLogger(__name__)
 
@@ -186,7 +182,7 @@ class CeleryDoorbell:
             errors = {
                 row[0]: answer for row, answer in zip(page, answers, strict=True) if isinstance(answer, Exception)
             }
-            if errors and (len(errors) == len(page) > 1 or not all(_is_refusal(error) for error in errors.values())):
+            if errors and (len(errors) == len(page) > 1 or not all(is_refusal(error) for error in errors.values())):
                 raise BrokerUnavailable(f"results could not be published: {next(iter(errors.values()))}")
             refused |= errors
         return refused
@@ -255,8 +251,9 @@ class CeleryDoorbell:
     async def _canary(self) -> tuple[bytes, bytes | None]:
         async with self._redis.pipeline(transaction=False) as pipe:
             pipe.info("server")
-            pipe.get(f"{self._prefix}{CANARY}")
-            info, canary = await self._execute(pipe)
+            # Not GET, which is refused where a producer wrote a list there.
+            pipe.mget(f"{self._prefix}{CANARY}")
+            info, (canary,) = await self._execute(pipe)
         return info["run_id"].encode(), canary
 
     async def _execute(self, pipe: Pipeline, *, refusals: bool = False) -> list[Any]:
@@ -278,13 +275,6 @@ async def ring(settings: Settings, redis_url: str) -> AsyncIterator[CeleryDoorbe
         yield doorbell
     finally:
         await doorbell.close()
-
-
-def _is_refusal(error: Exception) -> bool:
-    """Tells whether an error comes from this key or value alone, not from the state of the whole server."""
-    return isinstance(error, ResponseError) and not isinstance(
-        error, OutOfMemoryError | ReadOnlyError | NoPermissionError | BusyLoadingError
-    )
 
 
 # ---- hints and results of a worker -----------------------------------------------------------------------------------
