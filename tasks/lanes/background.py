@@ -66,16 +66,14 @@ class BackgroundLane:
         for provider, responses in by_provider.items():
             # Those that others left so long are served by none of them.
             is_late = max(response.overdue for response in responses) >= self.pace.keep_for
-            if (remote := self._remote(provider, report=is_late)) is not None:
+            open_remote = self.settlement.providers.remote_responses
+            if (remote := self.unserved.open(provider, open_remote, "background", report=is_late)) is not None:
                 await self._look_after(responses, remote)
             else:
                 await self.responses.put_off({response.id: timedelta(0) for response in responses})
         if not page:
             return Work.NOTHING
         return Work.MORE if len(page) == PAGE else Work.WAITING
-
-    def _remote(self, provider: str, *, report: bool) -> RemoteResponses | None:
-        return self.unserved.open(provider, self.settlement.providers.remote_responses, "background", report=report)
 
     async def _look_after(self, responses: Sequence[OpenResponse], remote: RemoteResponses) -> None:
         leave = [each for each in responses if not each.cancelled and self._leaves(each)]

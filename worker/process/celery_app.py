@@ -4,13 +4,13 @@ import asyncio
 import logging
 import threading
 from collections.abc import Awaitable, Callable, Collection
-from contextlib import suppress
 from typing import Any
 
 from celery import Celery
 from kombu import Queue
 
 from tasks.errors import LedgerError, ServiceUnavailable
+from worker.cancellation import cancel
 from worker.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -133,9 +133,7 @@ class SubmitGate:
     async def cancel(self) -> None:
         """Stops the probes at the end of the process."""
         if self._reopening is not None:
-            self._reopening.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._reopening
+            await cancel(self._reopening)
 
     def _begin_reopening(self) -> None:
         self._reopening = asyncio.create_task(self._reopen(), name="reopen the submit gate")

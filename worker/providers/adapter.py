@@ -387,6 +387,18 @@ _HAS_NOT = {
 }
 
 
+class OfAdapter:
+    """The part of what reads answers later that is the adapter's."""
+
+    def __init__(self, adapter: Adapter) -> None:
+        self._adapter = adapter
+        self._client: Any = adapter.client
+
+    def answer(self, call: Call, result: RemoteResult) -> Answered:
+        """See the ports of batches and responses."""
+        return self._adapter.answer_of(call, result)
+
+
 def _tier_of(call: Call, tier: str | None) -> str | None:
     """The tier that a call is priced by. In a provider batch some answers say "default", and cost half all the same."""
     return PRICE_TIERS.get(call.lane, tier)

@@ -1,14 +1,13 @@
 """Makes calls in Anthropic's Message Batches."""
 
 from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anthropic
 import orjson
 
 from schemas.failure import FailureKind
 from tasks.errors import failure_of
-from tasks.ports import Answered, Call
 from tasks.ports.remote_batches import (
     Candidates,
     Intent,
@@ -18,10 +17,8 @@ from tasks.ports.remote_batches import (
     RemoteStatus,
     UnreadableResult,
 )
+from worker.providers.adapter import OfAdapter
 from worker.providers.result_rows import read_rows
-
-if TYPE_CHECKING:
-    from worker.providers.adapter import Adapter
 
 PATH = "/v1/messages/batches"
 PAGE = 100
@@ -30,15 +27,11 @@ CLOCKS_APART_S = 3_600.0
 """Greatest difference between the clocks of the ledger and of Anthropic."""
 
 
-class AnthropicBatches(RemoteCalls):
+class AnthropicBatches(OfAdapter, RemoteCalls):
     """See ``tasks.ports.remote_batches.RemoteCalls``. Limits: Anthropic's guide to batch processing (2026-11)."""
 
     max_calls = 100_000
     max_bytes = 256_000_000
-
-    def __init__(self, adapter: "Adapter") -> None:
-        self._adapter = adapter
-        self._client: Any = adapter.client
 
     async def create(self, intent: Intent, calls: AsyncIterator[RemoteCall]) -> str:  # noqa: ARG002 - it takes no metadata
         """See the port. The bodies go as they stand: the SDK's own method would read and write each anew."""
@@ -121,10 +114,6 @@ class AnthropicBatches(RemoteCalls):
             if isinstance(result, RemoteResult):
                 return result.custom_id in attempt_ids
         return False
-
-    def answer(self, call: Call, result: RemoteResult) -> Answered:
-        """See the port."""
-        return self._adapter.answer_of(call, result)
 
 
 STATUS = {

@@ -8,22 +8,21 @@ import orjson
 
 from schemas.failure import Failure, FailureKind
 from tasks.errors import ProviderError, failure_of
-from tasks.ports import Answered, Call
 from tasks.ports.remote_batches import RemoteResult
 from tasks.ports.remote_responses import RemoteResponses
-from worker.providers.adapter import SHAPELESS, Adapter
+from worker.providers.adapter import SHAPELESS, Adapter, OfAdapter
 
 UNDER_WAY = frozenset({"queued", "in_progress"})
 WITHIN_S = 60.0
 """Time limit of a request."""
 
 
-class OpenAIBackground(RemoteResponses):
+class OpenAIBackground(OfAdapter, RemoteResponses):
     """See ``tasks.ports.remote_responses.RemoteResponses``. Source: OpenAI's guide to background mode (2026-11)."""
 
     def __init__(self, adapter: Adapter, usd_of: Callable[[dict[str, Any]], Decimal | None]) -> None:
-        self._adapter, self._usd_of = adapter, usd_of
-        self._client: Any = adapter.client
+        super().__init__(adapter)
+        self._usd_of = usd_of
 
     async def check(self, remote_id: str) -> RemoteResult | None:
         """See the port."""
@@ -70,7 +69,3 @@ class OpenAIBackground(RemoteResponses):
         """See the port."""
         with self._adapter.translating():
             await self._client.responses.delete(remote_id, timeout=WITHIN_S)
-
-    def answer(self, call: Call, result: RemoteResult) -> Answered:
-        """See the port."""
-        return self._adapter.answer_of(call, result)

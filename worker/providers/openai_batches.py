@@ -3,14 +3,13 @@
 import asyncio
 import tempfile
 from collections.abc import AsyncIterator
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
 import httpx2
 import orjson
 
 from schemas.failure import Failure, FailureKind
 from tasks.errors import ProviderError, failure_of
-from tasks.ports import Answered, Call
 from tasks.ports.remote_batches import (
     Candidates,
     Intent,
@@ -20,10 +19,8 @@ from tasks.ports.remote_batches import (
     RemoteStatus,
     UnreadableResult,
 )
+from worker.providers.adapter import Adapter, OfAdapter
 from worker.providers.result_rows import read_rows
-
-if TYPE_CHECKING:
-    from worker.providers.adapter import Adapter
 
 INTENT = "nightdesk_intent"
 """Key of a batch's metadata that holds the id of its intent."""
@@ -49,15 +46,14 @@ _REFUSALS = {
 """Codes with which a whole batch fails in its validation, before any call: too many tokens wait, or no money."""
 
 
-class OpenAIBatches(RemoteCalls):
+class OpenAIBatches(OfAdapter, RemoteCalls):
     """See ``tasks.ports.remote_batches.RemoteCalls``. Limits: OpenAI's guide to batches (2026-11)."""
 
     max_calls = 50_000
     max_bytes = 200_000_000
 
-    def __init__(self, adapter: "Adapter") -> None:
-        self._adapter = adapter
-        self._client: Any = adapter.client
+    def __init__(self, adapter: Adapter) -> None:
+        super().__init__(adapter)
         self._url = f"/v1{adapter.path}".encode()
 
     async def create(self, intent: Intent, calls: AsyncIterator[RemoteCall]) -> str:
@@ -170,10 +166,6 @@ class OpenAIBatches(RemoteCalls):
                 if batch.id not in taken_ids and (batch.metadata or {}).get(INTENT) == str(intent.id):
                     matches.append(batch.id)
         return Candidates(matches)
-
-    def answer(self, call: Call, result: RemoteResult) -> Answered:
-        """See the port."""
-        return self._adapter.answer_of(call, result)
 
 
 CLOCKS_APART_S = 3_600.0
