@@ -50,6 +50,7 @@ def test_each_answered_request_of_a_key_is_logged_without_secrets(system: System
             ("reader", "/v1/batches", 200),
             ("reader", f"/v1/jobs?{PASSWORD}&{CALLBACKS}", 405),
             ("reader", f"/view/?q={PASSWORD}&{quote(PASSWORD, safe='')}&{CALLBACKS}", 200),
+            ("reader", "/v1/batches?nonsense=1", 422),
             ("reader", "/metrics", 403),
             ("slow", "/v1/batches", 200),
             ("slow", "/v1/batches", 429),
@@ -57,7 +58,7 @@ def test_each_answered_request_of_a_key_is_logged_without_secrets(system: System
             ("scraper", "/v1/batches", 403),
         ]
         assert [(key, path, ask(key, path)) for key, path, _ in requests] == requests
-        assert [ask("nobody", "/v1/batches") for _ in range(5)] == [401] * 5
+        assert [ask("nobody", "/v1/batches?nonsense=1") for _ in range(5)] == [401] * 5
     finally:
         service.send_signal(signal.SIGTERM)
         service.wait(scale_to_load(60))

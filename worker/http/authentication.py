@@ -277,7 +277,9 @@ def requires(right: Role, *, as_known: bool = False) -> Callable[[Request], Coro
 
     async def caller_of(request: Request) -> Caller:
         access: Access = request.app.state.service.access
-        caller = await (access.caller_as_known(request) if as_known else access.caller(request))
+        caller: Caller | None = request.scope.get(CALLER)
+        if caller is None:
+            caller = await (access.caller_as_known(request) if as_known else access.caller(request))
         require_right(caller, right)
         # The figures of the service are read under any load.
         if not as_known:

@@ -25,6 +25,8 @@ def departure_of(request: Request) -> "asyncio.Future[None] | None":
 
 async def refuse_unknown_parameters(request: Request) -> None:
     """Raises ``Problem`` for parameters that the address does not have: a mistyped ceiling must not be none."""
+    # The key goes first: a stranger is told nothing, and the log has whose request this was.
+    await request.app.state.service.access.caller(request)
     if not request.query_params:
         return
     operation = methods_of(request)[request.method.lower()]
