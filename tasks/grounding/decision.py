@@ -15,7 +15,7 @@ from tasks.text.fact_words import AMOUNTS
 from tasks.text.facts import Fact, FactText, Kind, read_facts
 from tasks.text.sentences import Span, words
 from tasks.text.statements import QUESTION_MARKS
-from tasks.text.tables import row_sentences
+from tasks.text.tables import row_name, row_sentences
 from tasks.text.wording import stems_of
 
 MOST_PLACES = 3
@@ -91,6 +91,10 @@ class Decider:
             return
         yield read_facts(passage, self._code)
         if "|" not in passage or "|" in self._claim.text:
+            return
+        row = read_facts(row_name(content, span.start), self._code).facts
+        if row and not any(self._is_stated(fact) for fact in row):
+            # Its cells may belong to another row as well.
             return
         for sentence in row_sentences(content, span.start):
             read = read_facts(sentence, self._code)
@@ -208,7 +212,7 @@ class Decider:
                 at
                 for at, other in enumerate(place.facts.facts)
                 if excludes(fact, other)
-                and self._is_unstated(other)
+                and not self._is_stated(other)
                 and (fact.kind is not Kind.NAME or self._is_in_its_place(fact, place, at))
             ]
             if not rivals or self._is_in_sources(fact):
@@ -255,8 +259,9 @@ class Decider:
         covered = frozenset[Hashable]().union(*(fact.covers for fact in place.facts.facts), self._named(place.source))
         return sum(not fact.keys.isdisjoint(covered) for fact in facts) / (len(facts) or 1)
 
-    def _is_unstated(self, other: Fact) -> bool:
-        return all(other.covers.isdisjoint(fact.keys) for fact in self._claim.facts)
+    def _is_stated(self, other: Fact) -> bool:
+        """Tells whether the claim has a fact of a place."""
+        return any(not other.covers.isdisjoint(fact.keys) for fact in self._claim.facts)
 
     def _is_bounded(self, fact: Fact, place: _Place, rivals: Sequence[int]) -> bool:
         """Tells whether a limit stands beside a number, here or there, or its rivals are the ends of a range."""

@@ -99,6 +99,8 @@ _DIGITS = {
 _SIGN_OF = {"<": ("limit", 1), "≤": ("limit", 1), ">": ("limit", 0), "≥": ("limit", 0), "±": ("tolerance", 0)}
 _VERSION = re.compile(r"\d+\.[1-9]\d*0")
 """The number of a version, a clause or a room where no unit follows: 3.10 is not 3.1."""
+_UP_TO = re.compile(r"\s?(?:[-–]|bis|to|till|until|and|à|a|al|alle|e|et|y|und|tot|hasta)\s?")
+"""Between two hours of which the last alone is marked as one: from 9 to 18 Uhr."""
 _YEAR = re.compile(r"(?:1[1-9]|20)\d\d\Z")
 _HAN = re.compile("[\u3400-\u9fff\u3040-\u30ff]")
 _TIMES = frozenset({"second", "month"})
@@ -236,6 +238,12 @@ class _Reader:
         if token.kind == "number":
             if self._opens and _CLAUSE_NUMBER.match(self._text, token.start):
                 return at + 1
+            if any(
+                later.kind == "time" and _UP_TO.fullmatch(self._text, token.end, later.start)
+                for later in self._tokens[at + 1 : at + 3]
+            ) and _day(token.text):
+                self._add(Kind.DATE, token.start, token.end, _clock(token.text), frozenset({"clock"}))
+                return at + 1
             return self._month_date(at) or self._number(at, _value(token.text), token)
         if token.kind in {"address", "code"}:
             # HT-3 is HT3, but A- is not A.
@@ -259,6 +267,9 @@ class _Reader:
             return at + 1
         if (signed := self._signs_at(at)) is not None:
             last, sides = signed
+            if NOT in sides and self._opens and self._low(last + 1) == ",":
+                # No, it costs nothing.
+                return last + 1
             if not (last == at and self._is_month(at)):
                 self._sign(token.start, self._tokens[last].end, sides)
                 return last + 1

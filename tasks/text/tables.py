@@ -34,6 +34,12 @@ def row_sentences(content: str, place: int) -> Iterator[str]:
             yield f"{row}; {cell}; {head}"
 
 
+def row_name(content: str, place: int) -> str:
+    """The first cell of the row of a table at a place, which the others belong to; empty for other text."""
+    cells = _cells(_line(content, place))
+    return cells[0] if len(cells) > 1 else ""
+
+
 def _with_unit(head: str, cell: str) -> tuple[str, str]:
     """The head of a column and a cell, with the unit that the head has."""
     unit = _UNIT.search(head)

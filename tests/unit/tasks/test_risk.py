@@ -200,6 +200,13 @@ def test_a_word_or_a_sign_of_another_meaning_is_no_copy(source: str, claim: str)
         ("The grade is 2.50 of 5.", "The grade is 2.5 of 5."),
         ("You'll receive a new card.", "You will receive a new card."),
         ("The timeout of the probe is 20 s.", "The timeout of the probe is 20 seconds."),
+        (
+            "No, sale items can be exchanged only for another size.",
+            "Sale items can be exchanged only for another size.",
+        ),
+        ("No, costa 1,50 € all'ora.", "Il parcheggio costa 1,50 € all'ora."),
+        ("Das Bad ist sonntags von 9 bis 18 Uhr geöffnet.", "Das Bad ist sonntags von 9:00 bis 18:00 Uhr geöffnet."),
+        ("El seguro incluye robo. La asistencia se incluye.", "La asistencia está incluida."),
         ("La table mesure 3 m de long.", "La table mesure 3 mètres de long."),
         ("El seguro básico incluye robo. Las lunas se incluyen en el otro.", "Las lunas están incluidas en el otro."),
     ],
@@ -212,6 +219,8 @@ def test_a_place_before_two_facts_belongs_to_both() -> None:
     stations = "| Car park | First hour | Day maximum |\n|---|---|---|\n| North | 2.40 € | 18.00 € |\n| South | 1.80 € | 14.00 € |"
     claim = "At South the first hour costs 1.80 € and the day maximum is 18.00 €."
     assert verdict(claim, stations) is not Verdict.SUPPORTED
+    assert verdict("The first hour at South costs 1.80 €.", stations) is Verdict.SUPPORTED
+    assert verdict("The day maximum is 18.00 €.", stations) is not Verdict.SUPPORTED
 
 
 PLANS = "These are the plans of the year.\n\n| Plan | Price | Data |\n|---|---|---|\n| Basic | $20 | 5 GB |\n| Plus | $30 | 10 GB |"
