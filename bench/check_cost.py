@@ -35,14 +35,14 @@ sys.path.insert(0, ".")
 from schemas.job import JobRequest
 from tasks.answers.postprocess import postprocess
 from tasks.grounding import ground
-from tasks.text import evidence
+from tasks.text import source_index
 try:
     from tasks.text.source_index import shared_indexes
 except ImportError:
     from tasks.text.evidence import shared_indexes
 
 def empty():
-    evidence.forget()
+    source_index.forget()
     for cache in caches:
         cache.cache_clear()
 

@@ -29,7 +29,7 @@ from tasks.answers.postprocess import postprocess
 from tasks.grounding import ground
 from tasks.policy.scores import assess
 from tasks.prompting.messages import render
-from tasks.text import evidence
+from tasks.text import source_index
 from tasks.text.sentences import sentence_spans, words
 from tasks.text.wording import content_words
 from worker.providers.extractive import Extractive, answer
@@ -339,7 +339,7 @@ def _suffices_for_a_quote(question: Question) -> bool:
 def _cpu_ms(calls: Sequence[Any]) -> float:
     spent = 0.0
     for call in calls:
-        evidence.forget()
+        source_index.forget()
         started = time.process_time()
         answer(call)
         spent += time.process_time() - started

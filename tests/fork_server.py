@@ -34,7 +34,7 @@ from schemas.job import JobRequest
 from tasks.answers.postprocess import postprocess
 from tasks.grounding import ground
 from tasks.prompting.messages import render
-from tasks.text import evidence
+from tasks.text import source_index
 from tests.forking import NAME, fork_workers
 from tests.run_directory import exclusive
 from worker import ledger
@@ -269,7 +269,7 @@ def answer_question() -> None:
     prompt = render(request, AnswerProtocol.SEGMENTS)
     answered = answer(Extractive().plan(request, prompt))
     ground(request, postprocess(request, prompt, answered.completion))
-    evidence.forget()
+    source_index.forget()
 
 
 def nobody_connects(listener: socket.socket) -> bool:

@@ -12,7 +12,7 @@ from typing import Any
 from schemas.job import JobRequest
 from tasks.answers.postprocess import postprocess
 from tasks.grounding import ground
-from tasks.text import evidence
+from tasks.text import source_index
 from tasks.text.sentences import sentence_spans
 
 sys.path.append(str(Path(__file__).parents[1]))
@@ -93,7 +93,7 @@ def _run(jobs: list[JobRequest], *, new: bool) -> tuple[float, float]:
 
 def empty_caches() -> None:
     """Empties all caches of texts; those of word tables stay, as in a worker that ran for a while."""
-    evidence.forget()
+    source_index.forget()
     for wrapper in _caches():
         wrapper.cache_clear()
 

@@ -15,7 +15,6 @@ from operator import itemgetter
 from typing import Any, NamedTuple
 
 from schemas.job import SourceContext
-from tasks.text import source_index
 from tasks.text.sentences import LONGEST, Passage, Span, is_plain_latin, passages_around
 from tasks.text.source_index import (
     Postings,
@@ -33,11 +32,6 @@ WINDOW = 3
 
 _START = itemgetter(0)
 _END_OF = itemgetter(1)
-
-
-def forget() -> None:
-    """Empties the caches, for measurements."""
-    source_index.forget()
 
 
 _SHORT = 3

@@ -11,7 +11,7 @@ from schemas.generation import AnswerProtocol
 from schemas.job import JobRequest
 from tasks.prompting.messages import render
 from tasks.prompting.sources.injection import unused_tag
-from tasks.text import evidence
+from tasks.text import source_index
 from tasks.text.sentences import passage_spans
 from tests.hostile_texts import hostile_texts
 from tests.unit.tasks.test_check import examine, leased_for_check
@@ -74,7 +74,7 @@ def calls_of_check(role: str, text: str) -> int:
         "completion": JobRequest(query="What is the fee?", context=[SOURCE]),  # type: ignore[list-item]
     }[role]
     job = leased_for_check(request, text if role == "completion" else "")
-    evidence.forget()
+    source_index.forget()
     return calls_of(lambda: examine(job, 0.0))
 
 

@@ -27,9 +27,9 @@ from tasks.grounding.model import (
     read_claim,
     shipped,
 )
-from tasks.text.evidence import begin_search, forget
+from tasks.text.evidence import begin_search
 from tasks.text.sentences import LONGEST, Span, passage_spans, passages_around, words
-from tasks.text.source_index import index_source
+from tasks.text.source_index import forget, index_source
 from tasks.text.wording import content_words
 from tests.unit.tasks.claims import CASES, FERRY, LOAN, MUSEUM, REPORT, Case
 

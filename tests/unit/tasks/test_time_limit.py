@@ -12,7 +12,7 @@ from schemas.job import JobRequest
 from schemas.states import JobState, Outcome
 from tasks.check import Check, CheckDesk, run_checkers
 from tasks.ports import FinalJob, JobView
-from tasks.text import evidence, time_limit
+from tasks.text import source_index, time_limit
 from tasks.text.time_limit import OutOfTime, TimeLimit, ensure_time, within
 from tests.fakes.inline import Inline
 from tests.faults.bounds import long_text
@@ -88,7 +88,7 @@ def test_no_search_begins_once_the_time_is_up(monkeypatch: pytest.MonkeyPatch) -
     for seconds in (1e9, 0.0):
         clock = Ticks()
         monkeypatch.setattr(time_limit, "monotonic", clock)
-        evidence.forget()
+        source_index.forget()
         with within(TimeLimit(seconds or looks[0] / 10)):
             run_checkers(job, monotonic())
         looks.append(clock.count)
