@@ -11,6 +11,7 @@ from importlib import import_module
 from json import JSONDecodeError
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
+from urllib.parse import urlsplit
 
 from pydantic import (
     BaseModel,
@@ -374,6 +375,14 @@ class Settings(BaseSettings):
     )
     traces_content: bool = Field(default=False, description="spans of calls hold the messages and the answer, too")
 
+    @field_validator("database_url", "redis_url")
+    @classmethod
+    def _is_readable(cls, url: SecretStr | None) -> SecretStr | None:
+        """Refuses what messages could not be kept free of a password from, and never shows it."""
+        if url is not None and not _is_url(url.get_secret_value()):
+            raise ValueError("must be a URL; in its password write / ? # @ [ as %2F %3F %23 %40 %5B")
+        return url
+
     @field_validator("home")
     @classmethod
     def _is_directory(cls, home: Path) -> Path:
@@ -509,6 +518,18 @@ class Settings(BaseSettings):
 
 def _days(days: float | None) -> timedelta | None:
     return None if days is None else timedelta(days=days)
+
+
+def _is_url(text: str) -> bool:
+    """Tells whether the parts of a URL can be told apart; PostgreSQL's may name several hosts."""
+    try:
+        parts = urlsplit(text)
+        ports = [urlsplit(f"//{host}").port for host in parts.netloc.rpartition("@")[2].split(",")]
+    except ValueError:
+        return False
+    # A password with one of these marks as it is ends the host before it begins.
+    rest = parts.path + parts.query.partition("=")[0] + parts.fragment
+    return "://" in text and bool(ports) and "@" not in rest
 
 
 def load_settings(**overrides: Any) -> Settings:

@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import psycopg
-from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from tests.acceptance.conftest import System, questions
 from tests.stub.server import running_stub
@@ -38,7 +37,7 @@ def test_rights_that_are_taken_away_and_given_back_lose_nothing_and_flood_no_log
         owner.execute(grant)  # type: ignore[call-overload]
         providers = f'{{"mine": {{"kind": "openai_chat", "base_url": "{stub.url}/v1", "model": "m"}}}}'
         system.submit(questions(JOBS))
-        url = make_conninfo(**{**conninfo_to_dict(system.database_url), "user": ROLE, "password": "x"})
+        url = f"postgresql://{ROLE}:x@{system.database_url.rpartition('@')[2]}"
         system.start_worker(provider="mine", providers=providers, database_url=url)
         system.until(lambda: sum(stub.calls.values()) == JOBS, what="all calls under way")
         owner.execute(revoke)  # type: ignore[call-overload]

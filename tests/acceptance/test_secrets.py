@@ -89,3 +89,26 @@ def test_the_error_for_a_refused_key_does_not_contain_the_key(
         **{str(path): path.read_bytes().decode(errors="replace") for path in logs},
     }
     assert [(place, part) for place, text in places.items() for part in PARTS if part in text] == []
+
+
+@pytest.mark.parametrize("command", ["status", "doctor", "worker"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        "host=127.0.0.1 port=1 password=s3cret dbname=x",
+        "postgresql://u:s3cret/hunter2@127.0.0.1:1/db",
+        "postgresql://u:1/s3cret@127.0.0.1:1/db",
+        "postgresql://u:1#s3cret@127.0.0.1:1/db",
+        "postgresql://u:1?s3cret@127.0.0.1:1/db",
+        "postgresql://u:s3cret@[::1/db",
+        "postgresql://u:s3cret@127.0.0.1:port/db",
+    ],
+)
+def test_a_url_that_is_none_is_refused_without_its_password(url: str, command: str, tmp_path: Path) -> None:
+    with new_home(database_url=url, redis_url="redis://127.0.0.1:1/0") as home:
+        done = home.run(command)
+
+    output = " ".join((done.out + done.err).split())
+    assert done.code, output
+    assert "NIGHTDESK_DATABASE_URL: must be a URL; in its password write" in output
+    assert not [word for word in ("s3cret", "hunter2", "Traceback") if word in output]
