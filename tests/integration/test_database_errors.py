@@ -185,3 +185,20 @@ async def test_a_few_jobs_with_an_urgent_one_are_accepted_while_others_have_all_
             )
             assert [job.job_id for job in leased] == [jobs[1][0].id]
         assert (await bulk).job_ids == (jobs[0][0].id,)
+
+
+async def test_an_opening_that_is_cancelled_leaves_no_task_that_could_keep_its_loop(database_url: str) -> None:
+    connected, admitted = asyncio.Event(), asyncio.Event()
+
+    async def wait(_: object) -> None:
+        connected.set()
+        await admitted.wait()
+
+    opening = asyncio.create_task(Database(database_url, size=1, admit=wait).open())
+    await connected.wait()
+    opening.cancel()
+    admitted.set()
+    with pytest.raises(asyncio.CancelledError):
+        await opening
+    async with asyncio.timeout(10):
+        await asyncio.gather(*asyncio.all_tasks() - {asyncio.current_task()})

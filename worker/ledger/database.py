@@ -295,9 +295,12 @@ class Database:
         try:
             await self._look_for_pooler()
             await self._pool.open(wait=True, timeout=POOL_WAIT.total_seconds())
-        except (PoolTimeout, psycopg.OperationalError) as error:
+        except BaseException as error:
+            # Its workers swallow a cancellation that comes together with their connection, and then keep the loop from ending.
             await self._pool.close()
-            raise unavailable(self.url, error) from error
+            if isinstance(error, PoolTimeout | psycopg.OperationalError):
+                raise unavailable(self.url, error) from error
+            raise
 
     async def _look_for_pooler(self) -> None:
         """Connect once, and see whether the connection has what was asked for."""
