@@ -30,6 +30,7 @@ from tasks.grounding.model import (
 from tasks.text.evidence import SourceSearch, search_sources
 from tasks.text.language import language_of
 from tasks.text.sentences import LONGEST, Span, month_pattern
+from tasks.text.source_index import metadata_stems
 from tasks.text.statements import Reading, Vocabulary, read_statement
 from tasks.text.time_limit import ensure_time
 from tasks.text.wording import number_word
@@ -303,9 +304,12 @@ def _rival(reader: "_Reader", search: SourceSearch, text: ClaimText, reading: _R
     place = reading.decision.place
     if not reading.supported or place is None:
         return None
+    named = metadata_stems(search.metadata(place.source_index)) & text.content
     for source in islice(reader.near(text, but=place.source_index), _MOST_RIVALS):
-        decision = reader.read(text, search.within({source})).decision
-        if decision.error is not None and decision.error.source_words:
+        scope = search.within({source})
+        decision = reader.read(text, scope).decision
+        # Of a product that the claim names, a source of another one says nothing.
+        if decision.error is not None and decision.error.source_words and all(map(scope.holds, named)):
             return decision
     return None
 

@@ -144,3 +144,14 @@ def test_sources_that_speak_of_another_thing_do_not_differ(other: str) -> None:
     request = JobRequest(query="What is it?", context=({"content": claim}, {"content": other}), response=claim)
     processed = postprocess(request, None, None)
     assert with_warnings(request, processed, ground(request, processed)).warnings == ()
+
+
+def test_a_source_of_another_product_does_not_differ_from_a_claim_that_names_its_own() -> None:
+    products = {"Car Basic": "The windscreen excess is $100.", "Car Plus": "The windscreen excess is $250."}
+    request = JobRequest(
+        query="What is it?",
+        context=tuple({"content": text, "product_name": name} for name, text in products.items()),
+        response="With Car Plus the windscreen excess is $250 [2].",
+    )
+    processed = postprocess(request, None, None)
+    assert with_warnings(request, processed, ground(request, processed)).warnings == ()
