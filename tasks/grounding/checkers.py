@@ -307,9 +307,11 @@ def _rival(reader: "_Reader", search: SourceSearch, text: ClaimText, reading: _R
     named = metadata_stems(search.metadata(place.source_index)) & text.content
     for source in islice(reader.near(text, but=place.source_index), _MOST_RIVALS):
         scope = search.within({source})
+        if not all(map(scope.holds, named)):
+            # Of a product that the claim names, a source of another one says nothing.
+            continue
         decision = reader.read(text, scope).decision
-        # Of a product that the claim names, a source of another one says nothing.
-        if decision.error is not None and decision.error.source_words and all(map(scope.holds, named)):
+        if decision.error is not None and decision.error.source_words:
             return decision
     return None
 

@@ -3,6 +3,7 @@
 import logging
 import re
 import sys
+from collections.abc import Callable
 from collections.abc import Set as AbstractSet
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -73,21 +74,23 @@ _NUMBER = re.compile(r"\b\d+\b")
 
 
 class OncePerMinute(logging.Filter):
-    """Lets a warning or an error pass that is not the last minute's, whatever numbers it has; the next one counts those between.
+    """Lets a warning or an error pass that is not the last minute's, whatever numbers its error has; the next one counts those between.
 
     What is tried again each second while a server is away would fill a disk in a night.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         super().__init__()
-        self._lines: dict[tuple[str, str, str], tuple[float, int]] = {}
+        self._clock = clock
+        self._lines: dict[tuple[str, ...], tuple[float, int]] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Tells whether the line is to be written."""
         if record.levelno < logging.WARNING:
             return True
-        words, now = record.getMessage(), monotonic()
-        key = (record.name, _NUMBER.sub("#", words), _NUMBER.sub("#", repr(record.exc_info and record.exc_info[1])))
+        parts = record.args if isinstance(record.args, tuple) else (record.args,)
+        key = (record.name, str(record.msg), *map(_likeness, parts), _likeness(record.exc_info and record.exc_info[1]))
+        now = self._clock()
         at, unwritten = self._lines.get(key, (float("-inf"), 0))
         if now - at < REPEATED_S:
             self._lines[key] = at, unwritten + 1
@@ -96,8 +99,16 @@ class OncePerMinute(logging.Filter):
             self._lines.clear()
         self._lines[key] = now, 0
         if unwritten:
-            record.msg, record.args = f"{words} ({unwritten} times more since the last such line)", None
+            record.msg = f"{record.getMessage()} ({unwritten} times more since the last such line)"
+            record.args = None
         return True
+
+
+def _likeness(part: object) -> str:
+    """A part of a line without what differs from one try to the next; a name keeps its numbers: an address, a model."""
+    if isinstance(part, int | float):
+        return "#"
+    return _NUMBER.sub("#", repr(part)) if isinstance(part, BaseException) else str(part)
 
 
 def secrets_of(settings: "Settings", where: "Endpoints") -> frozenset[str]:

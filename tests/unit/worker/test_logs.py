@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from celery import signals
 
-from worker.process.logs import configure_logging, hide
+from worker.process.logs import OncePerMinute, configure_logging, hide
 from worker.process.main import _keep_logging
 from worker.providers.registry import ConfiguredProviders
 from worker.settings import Settings
@@ -131,3 +131,25 @@ def test_a_warning_that_is_repeated_is_written_once(capsys: pytest.CaptureFixtur
     assert lines.count("wait for the ledger") == 1
     assert (lines.count("no right"), lines.count("another cause")) == (1, 1)
     assert lines.count("has ended") == 100
+
+
+def test_trouble_is_told_once_a_minute_but_of_each_name(caplog: pytest.LogCaptureFixture) -> None:
+    now = 0.0
+    caplog.handler.addFilter(once := OncePerMinute(lambda: now))
+    log = logging.getLogger("worker")
+    for tries in range(3):
+        log.warning("no connection, try %d: %s", tries, OSError(f"timeout after {tries}.5 s"))
+        log.warning("refused a request from %s", "10.0.0.1")
+        log.warning("refused a request from %s", "10.0.0.2")
+        log.warning("the lane of %s is paused", "gpt-4")
+        log.warning("the lane of %s is paused", "gpt-5")
+        log.info("a job is done")
+    first = caplog.messages
+    now = 61.0
+    log.warning("no connection, try %d: %s", 9, OSError("timeout after 7.5 s"))
+    caplog.handler.removeFilter(once)
+
+    assert [first.count(f"refused a request from 10.0.0.{last}") for last in (1, 2)] == [1, 1]
+    assert [first.count(f"the lane of gpt-{number} is paused") for number in (4, 5)] == [1, 1]
+    assert sum(line.startswith("no connection") for line in first) == 1
+    assert caplog.messages[-1] == "no connection, try 9: timeout after 7.5 s (2 times more since the last such line)"
