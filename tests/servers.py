@@ -114,9 +114,10 @@ def advance_clock(database_url: str, by: timedelta) -> None:
     row = connection.execute("SELECT nightdesk_now() - now()").fetchone()
     assert row is not None
     offset = row[0] + by
-    connection.execute(
-        sql.SQL("CREATE OR REPLACE FUNCTION nightdesk_now() RETURNS timestamptz LANGUAGE sql STABLE AS {}").format(
-            sql.Literal(f"SELECT now() + interval '{offset.total_seconds()} s'")
-        ),
-        prepare=False,
-    )
+    set_clock(database_url, f"now() + interval '{offset.total_seconds()} s'")
+
+
+def set_clock(database_url: str, now: str) -> None:
+    """Replace the ledger's clock of a database by an expression in SQL."""
+    statement = sql.SQL("CREATE OR REPLACE FUNCTION nightdesk_now() RETURNS timestamptz LANGUAGE sql STABLE AS {}")
+    session(database_url).execute(statement.format(sql.Literal(f"SELECT {now}")), prepare=False)

@@ -3,14 +3,14 @@
 import asyncio
 from collections.abc import Coroutine, Iterator
 from contextvars import Context, copy_context
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
 import pytest
 
 from tests.lent_ledger import KeptLedger
-from tests.postgres import advance_clock, postgres_database_url
+from tests.postgres import postgres_database_url
+from tests.servers import set_clock
 from tests.stub.server import Stub, running_stub
 from worker.ledger.postgres import PostgresLedger
 
@@ -18,20 +18,29 @@ __all__ = ["postgres_database_url"]
 
 Value = TypeVar("Value")
 
+SLOWER = 1_000
+"""Times that the ledger's clock under test is slower than the machine's."""
 
-@dataclass
+
 class Clock:
-    """The clock of the ledger under test."""
+    """The clock of the ledger under test. By itself it hardly moves: on a slow machine, too, only a test lets time pass."""
 
-    url: str
-    advanced: timedelta = timedelta(0)
+    def __init__(self, database_url: str) -> None:
+        self._database_url = database_url
+        self._began = datetime.now(UTC)
+        self._advanced = timedelta(0)
+        self._set()
 
     def now(self) -> datetime:
-        return datetime.now(UTC) + self.advanced
+        return self._began + (datetime.now(UTC) - self._began) / SLOWER + self._advanced
 
     async def advance(self, delta: timedelta) -> None:
-        self.advanced += delta
-        advance_clock(self.url, delta)
+        self._advanced += delta
+        self._set()
+
+    def _set(self) -> None:
+        began, advanced = f"timestamptz '{self._began}'", f"interval '{self._advanced.total_seconds()} s'"
+        set_clock(self._database_url, f"{began} + (now() - {began}) / {SLOWER} + {advanced}")
 
 
 class Runner(asyncio.Runner):

@@ -5,7 +5,6 @@ from collections import Counter
 from collections.abc import Coroutine, Sequence
 from datetime import timedelta
 from decimal import Decimal
-from time import monotonic
 from typing import Any, TypeVar
 from uuid import UUID
 
@@ -68,8 +67,6 @@ class LedgerMachine(RuleBasedStateMachine):
         super().__init__()
         self.ledger, self.clock, self.runner = ledger, clock, runner
         self.model = Model()
-        self.began_s = monotonic()
-        self.jumped_s = 0.0
         self.order: list[UUID] = []
         self.batches: list[UUID] = []
         self.leases: dict[str, list[Leased]] = {worker: [] for worker in WORKERS}
@@ -330,11 +327,7 @@ class LedgerMachine(RuleBasedStateMachine):
     def dispatch(self, seconds: int, duty: str) -> None:
         """Time passes; then a duty is done."""
         self.model.now += seconds
-        # The ledger's clock runs meanwhile, the model's does not.
-        behind_s = self.model.now - self.jumped_s - (monotonic() - self.began_s)
-        if behind_s > 0:
-            self.runner.run(self.clock.advance(behind_s * SECOND))
-            self.jumped_s += behind_s
+        self.runner.run(self.clock.advance(seconds * SECOND))
         if duty == "promote":
             assert self.do(self.ledger.duties.promote(ALL), "promote") == self.model.promote()
         elif duty == "expire":
