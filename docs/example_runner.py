@@ -24,7 +24,7 @@ from tests.lent_ledger import LentLedger
 from tests.stub import faults
 from tests.stub.scripts import SCRIPTS, Piece, Script
 from tests.stub.server import Stub
-from worker.ledger.journal import LedgerJournal
+from worker.process.journal import LedgerJournal
 from worker.providers.registry import ConfiguredProviders
 from worker.settings import Settings
 

@@ -9,9 +9,9 @@ results    makes the audit record and the result, publishes it, and answers by i
 
 The packages hold the parts of a step, and ``estimates`` tells tokens, cost and time of jobs before their calls:
 
-scheduling   admits hinted jobs to the event loop; promotes, hints, rescues, publishes; batches small work
 prompting    renders a request into messages: sources, templates, experiments, corrections
 calls        one paid call: permit, attempt, call, close; retry, experiments, answers from the cache
+lanes        the choice between a call at once and one that waits for a provider's batch; how a call is parked
 answers      turns a completion into an answer: parse, cite, render
 grounding    gives each claim a verdict with evidence: structure, lexical check, local model, judge
 policy       decides the outcome of a checked answer, amends and restyles it, scores its quality

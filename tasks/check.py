@@ -60,8 +60,7 @@ from tasks.ports import (
     Queue,
     UnreadableRow,
 )
-from tasks.results import Findings, completed, failed, total_ms
-from tasks.scheduling.rescue import worker_lost
+from tasks.results import Findings, completed, failed, total_ms, worker_lost
 from tasks.text.source_index import shared_indexes
 from tasks.text.time_limit import TimeLimit, within
 

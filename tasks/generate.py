@@ -65,8 +65,7 @@ from tasks.ports import (
 )
 from tasks.prompting.messages import render, stored_prompt, with_correction
 from tasks.prompting.sources.pack import MOST_SEARCHED
-from tasks.results import Findings, completed, failed, total_ms
-from tasks.scheduling.rescue import worker_lost
+from tasks.results import Findings, completed, failed, total_ms, worker_lost
 
 # ---- the providers of a job ------------------------------------------------------------------------------------------
 

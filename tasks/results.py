@@ -1,6 +1,6 @@
 """Makes the audit record of a final job and the result that its producer gets; answers by id, and publishes."""
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from time import time
@@ -14,10 +14,9 @@ from schemas.grounding import Grounding
 from schemas.model_call import Ask, Completion, Prompt
 from schemas.record import GenerationRecord, JobResult, Quality, RecordStatus, TimingMs
 from schemas.states import FINAL_STATES, JobState, Outcome
-from tasks import ports
 from tasks.answers.texts import fallback, in_format, without_answer
 from tasks.errors import InputError
-from tasks.ports import Doorbell, FinalJob, JobView, Leased, Reading, Rendered
+from tasks.ports import FinalJob, JobView, Lease, Leased, Reading
 
 if TYPE_CHECKING:
     # Whoever reads results, or makes those of jobs without an answer, parses no answer.
@@ -69,6 +68,15 @@ def failed(job: Leased, failure: Failure, timing: TimingMs, findings: Findings |
     )
     record = _record(job, RecordStatus.FAILED, final, timing)
     return _final(job, JobState.FAILED, None, record)
+
+
+def worker_lost(job: Lease) -> Failure:
+    """The failure of a job whose workers were lost too often, one after the other."""
+    return Failure(
+        kind=FailureKind.WORKER_LOST,
+        message=f"its worker was lost {job.rescues} times while it had this job, which may be the cause; the events of the"
+        " job name those workers, see what they logged last",
+    )
 
 
 def _final(job: Leased, state: JobState, outcome: Outcome | None, record: GenerationRecord) -> FinalJob:
@@ -263,23 +271,6 @@ def _beginning(result: JobResult) -> str:
     """The first 8,000 characters of a response; of JSON as an object that says so."""
     beginning = result.response[:8000]
     return in_format(beginning, "truncated", result.output_format or OutputFormat.PLAIN)
-
-
-# ---- publishing ------------------------------------------------------------------------------------------------------
-
-
-async def publish_results(
-    outbox: ports.Outbox, doorbell: Doorbell, results: Sequence[Rendered], erased: Container[UUID] = ()
-) -> None:
-    """Publish rendered results; ``erased`` names those whose content was removed before they were read."""
-    if not results:
-        return
-    refused = await doorbell.publish(results)
-    for job_id, error in refused.items():
-        await outbox.set_aside(job_id, error)
-    # Erased or run again between the reading and the writing: that action withdrew the result before it was published.
-    stale = await outbox.mark_published([(job_id, run) for job_id, run, *_ in results if job_id not in refused])
-    await doorbell.withdraw([(job_id, run) for job_id, run in stale if job_id not in erased])
 
 
 # ---- answers by id ---------------------------------------------------------------------------------------------------

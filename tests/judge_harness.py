@@ -22,7 +22,7 @@ from tests.builders import closed_ok, make_answer, make_attempt, make_batch, mak
 from tests.fakes.inline import Inline
 from tests.lent_ledger import LentLedger
 from tests.scripted_provider import Act, Registry, ScriptedProvider, answers
-from worker.ledger.journal import LedgerJournal
+from worker.process.journal import LedgerJournal
 
 LEASE = timedelta(seconds=60)
 SOURCE = (

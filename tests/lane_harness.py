@@ -17,12 +17,8 @@ from tasks.check import Check
 from tasks.generate import Generate
 from tasks.grounding.judge.call import Judge
 from tasks.grounding.judge.lane import JudgeLane
-from tasks.lanes.background import BackgroundLane
 from tasks.lanes.choice import LaneChooser, LaneTerms
-from tasks.lanes.collection import BatchLane
-from tasks.lanes.pace import LanePace
 from tasks.lanes.parking import Parking
-from tasks.lanes.settlement import Settlement
 from tasks.policy.asks import after_failure
 from tasks.ports.remote_batches import Gathering
 from tests.builders import make_batch, make_jobs
@@ -31,8 +27,13 @@ from tests.fakes.inline import Inline
 from tests.lent_ledger import KeptLedger
 from tests.servers import advance_clock
 from tests.stub.server import Stub
-from worker.ledger.journal import LedgerJournal
+from worker.lanes.background import BackgroundLane
+from worker.lanes.collection import BatchLane
+from worker.lanes.pace import LanePace
+from worker.lanes.parked_calls import parked_together
+from worker.lanes.settlement import Settlement
 from worker.ledger.postgres import PostgresLedger
+from worker.process.journal import LedgerJournal
 from worker.providers.registry import ConfiguredProviders
 from worker.settings import Settings
 
@@ -70,7 +71,9 @@ class LaneHarness:
         )
         self.lane = self.new_lane()
         self.background = BackgroundLane(self.ledger.remote_responses, self.settlement, self.chooser(), PACE)
-        self.parking = Parking(self.ledger.remote_batches, self.ledger.remote_responses, self.journal)
+        self.parked_calls = parked_together("parked calls", self.ledger.remote_batches)
+        self.responses = parked_together("background responses", self.ledger.remote_responses)
+        self.parking = Parking(self.parked_calls.send, self.responses.send, self.journal)
 
     def chooser(self) -> LaneChooser:
         """A chooser that knows no times yet."""
@@ -82,7 +85,8 @@ class LaneHarness:
 
     async def close(self) -> None:
         """Ends what is under way."""
-        await self.parking.close()
+        await self.parked_calls.close()
+        await self.responses.close()
         await self.journal.close()
         await self.providers.close()
 

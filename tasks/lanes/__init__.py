@@ -1,1 +1,1 @@
-"""Lanes other than a call at once: calls that wait for a provider's batch, and the collection of their answers."""
+"""Lanes other than a call at once: how one is chosen, and how a call is parked for it."""

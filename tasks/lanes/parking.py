@@ -1,13 +1,11 @@
 """Parks calls in the ledger that are answered later, and reads them again."""
 
 import logging
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
-from functools import partial
 from typing import Any
-from uuid import UUID
 
 import orjson
 
@@ -17,26 +15,21 @@ from schemas.model_call import MessagesSnapshot, Prompt, hash_messages
 from schemas.states import JobState
 from tasks.calls.paid_call import OpenCall, PlannedCall
 from tasks.ports import Advance, Call, ClosedAttempt, Journal, Leased, NewAttempt, Permit, Provider, Purpose
-from tasks.ports.remote_batches import ParkedCall, PendingCall, RemoteBatches
-from tasks.ports.remote_responses import Responses
-from tasks.scheduling.batching import Batcher
+from tasks.ports.remote_batches import ParkedCall, PendingCall
 
 log = logging.getLogger(__name__)
+
+Park = Callable[[ParkedCall], Awaitable[bool]]
+"""Makes a job pending whose call waits for its answer; False if it was taken away meanwhile."""
 
 
 @dataclass(slots=True)
 class Parking:
-    """Makes jobs pending whose attempt is open, in groups; belongs to one event loop."""
+    """Makes jobs pending whose attempt is open."""
 
-    batches: RemoteBatches
-    responses: Responses
+    park_for_batch: Park
+    park_response: Park
     journal: Journal
-    _rows: Batcher[ParkedCall, bool] = field(init=False)
-    _responses: Batcher[ParkedCall, bool] = field(init=False)
-
-    def __post_init__(self) -> None:
-        self._rows = Batcher[ParkedCall, bool]("parked calls", partial(_park, self.batches))
-        self._responses = Batcher[ParkedCall, bool]("background responses", partial(_park, self.responses))
 
     async def park(
         self, paid: OpenCall, timing_ms: Mapping[str, float], misses: Sequence[str], remote_id: str | None = None
@@ -59,9 +52,9 @@ class Parking:
             remote_id,
         )
         if remote_id is not None:
-            if not await self._responses.send(row):
+            if not await self.park_response(row):
                 log.error("the response %s of job %s could not be noted: its attempt is gone", remote_id, row.job_id)
-        elif not await self._rows.send(row):
+        elif not await self.park_for_batch(row):
             failure = Failure(kind=FailureKind.CANCELLED, message="its job was taken away before the call was sent")
             await self.journal.close_attempt(
                 ClosedAttempt(
@@ -78,11 +71,6 @@ class Parking:
             )
         self.journal.hand_over(attempt.id)
 
-    async def close(self) -> None:
-        """Parks what waits."""
-        await self._rows.close()
-        await self._responses.close()
-
 
 def leaves_for_deadline(job: Leased, attempt: NewAttempt) -> bool:
     """True if a parked call moves to another lane before its job's deadline.
@@ -95,11 +83,6 @@ def leaves_for_deadline(job: Leased, attempt: NewAttempt) -> bool:
 def _moves_by(job: Leased) -> datetime | None:
     """The deadline of a job, or the end of the last window before it: outside of that none is called at once either."""
     return None if job.deadline is None else job.deadline - job.window_gap
-
-
-async def _park(store: RemoteBatches | Responses, rows: Sequence[ParkedCall]) -> list[bool]:
-    parked: set[UUID] = await store.park(rows)
-    return [row.attempt_id in parked for row in rows]
 
 
 def document_of(

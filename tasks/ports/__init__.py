@@ -1,7 +1,6 @@
 """Protocols of everything outside the steps, and the values that pass through them.
 
-``worker`` implements them: the stores of the ledger over PostgreSQL, ``Journal`` as group commit over a
-ledger, ``Provider`` per model provider, ``ClaimScorer`` over ONNX, ``Limits`` over Redis with a local share, ``Doorbell`` over Celery and
+``worker`` implements them: ``Submission``, ``Queue`` and ``Reading`` over PostgreSQL, ``Journal`` as group commit over them, ``Provider`` per model provider, ``ClaimScorer`` over ONNX, ``Limits`` over Redis with a local share, ``Doorbell`` over Celery and
 Redis, ``TokenSink`` over Redis, ``Runtime`` as a process's event loop.
 """
 
@@ -86,11 +85,8 @@ from tasks.ports.rows import (
 )
 from tasks.ports.stores import (
     LAST_RESCUES,
-    Duties,
     Journal,
-    Ledger,
     Observation,
-    Outbox,
     Queue,
     Reading,
     Submission,

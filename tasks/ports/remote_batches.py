@@ -1,6 +1,6 @@
 """Provider batches: the provider's side, which makes many calls at half the price, and the ledger's side, which parks them."""
 
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -10,7 +10,7 @@ from uuid import UUID
 from schemas.failure import Failure, FailureKind
 from schemas.generation import Lane
 from schemas.states import Step
-from tasks.ports.attempt_rows import ClosedAttempt, NewAttempt
+from tasks.ports.attempt_rows import NewAttempt
 from tasks.ports.provider import Answered, Call
 from tasks.ports.rows import Leased, UnreadableRow
 
@@ -238,82 +238,3 @@ class BatchTimes:
 
     ended_s: Sequence[float] = ()
     open_s: Sequence[float] = ()
-
-
-class RemoteBatches(Protocol):
-    """Parked calls and provider batches in the ledger. All methods raise ``LedgerUnavailable``."""
-
-    async def park(self, calls: Sequence[ParkedCall]) -> set[UUID]:
-        """Make jobs pending that are still leased under their token; returns the attempts that are parked now."""
-
-    async def waiting(self) -> Sequence[WaitingCalls]:
-        """The parked calls that were not sent yet, the oldest first."""
-
-    async def recall(self, waiting: WaitingCalls, within: timedelta) -> None:
-        """Keep those calls out of any batch whose deadline is ``within`` this time; ``withdrawn`` has them then."""
-
-    async def times(self, provider: str, model: str, lane: Lane) -> BatchTimes:
-        """The times of a model's last batches, or responses in the background."""
-
-    async def intend(
-        self,
-        provider: str,
-        model: str,
-        due_hour: datetime | None = None,
-        *,
-        max_calls: int,
-        max_bytes: int,
-        keep_for: timedelta,
-    ) -> Intent | None:
-        """Write the intent of a batch with as many parked calls as fit; no other worker touches it for ``keep_for``."""
-
-    def calls(self, batch_id: UUID) -> AsyncIterator[RemoteCall]:
-        """The calls of an intent."""
-
-    async def note_created(self, batch_id: UUID, remote_id: str, look_after: timedelta) -> bool:
-        """Write the remote id; False if the batch has one already, or the id is another's."""
-
-    async def take_due(self, keep_for: timedelta, unserved: Collection[str] = ()) -> OpenBatch | None:
-        """The batch that is due to be looked after; others leave it alone for ``keep_for``.
-
-        Those of ``unserved`` providers only once no other worker took them for so long.
-        """
-
-    async def put_off(self, batch_id: UUID, look_after: timedelta, detail: Mapping[str, Any] | None = None) -> None:
-        """Look after a batch again later."""
-
-    async def note_trouble(self, batch_id: UUID, look_after: timedelta, cause: str) -> None:
-        """Look after a batch again later, because a look failed; people see the cause."""
-
-    async def note_progress(self, batch_id: UUID) -> None:
-        """Write that a look at it succeeded after some that failed."""
-
-    async def note_spilled(self, batch_id: UUID) -> None:
-        """Write that it is to end for the deadline of its jobs, before the provider is asked to."""
-
-    async def note_cancelled(self, batch_id: UUID) -> None:
-        """Write that the provider was asked to end it."""
-
-    async def remote_ids(self, provider: str) -> frozenset[str]:
-        """The remote ids of the batches that are known."""
-
-    async def attempt_ids(self, batch_id: UUID) -> frozenset[str]:
-        """The ids of a batch's attempts."""
-
-    async def pending(self, batch_id: UUID, attempt_ids: Sequence[UUID]) -> Sequence[PendingCall | UnreadableCall]:
-        """Those of a batch's calls that are still open."""
-
-    async def unanswered(self, batch_id: UUID, limit: int) -> Sequence[UUID]:
-        """Attempts of a batch that are still open."""
-
-    async def end(self, batch_id: UUID, state: str) -> None:
-        """End a batch (``collected``, ``refused``, ``abandoned``), and forget its calls."""
-
-    async def withdrawn(self, limit: int) -> Sequence[ClosedAttempt]:
-        """The close of each parked call that is not to be sent: no job waits for it any more, or it was recalled.
-
-        The close of a recalled call moves its job on.
-        """
-
-    async def forget(self, attempt_ids: Sequence[UUID]) -> None:
-        """Remove parked calls that were not sent."""

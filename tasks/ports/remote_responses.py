@@ -1,6 +1,5 @@
 """Responses in a provider's background: the provider's side, and the ledger's side, which keeps their ids."""
 
-from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Protocol
@@ -8,7 +7,7 @@ from uuid import UUID
 
 from schemas.generation import Lane
 from tasks.ports.provider import Answered, Call
-from tasks.ports.remote_batches import ParkedCall, PendingCall, RemoteResult, UnreadableCall
+from tasks.ports.remote_batches import RemoteResult
 
 # ---- the provider ------------------------------------------------------------------------------------------------
 
@@ -72,37 +71,3 @@ class ResponseLoad:
 
     calls: int = 0
     body_bytes: int = 0
-
-
-class Responses(Protocol):
-    """Open responses in the ledger. All methods raise ``LedgerUnavailable``."""
-
-    async def park(self, calls: Sequence[ParkedCall]) -> set[UUID]:
-        """Write the ids of responses and make their jobs pending; returns the attempts whose responses are known now.
-
-        A response whose job was taken away meanwhile is written too, so that it is cancelled and paid for.
-        """
-
-    async def take_due(self, limit: int, keep_for: timedelta, unserved: Collection[str] = ()) -> Sequence[OpenResponse]:
-        """The responses that are due to be looked after; others leave them alone for ``keep_for``.
-
-        Those of ``unserved`` providers only once no other worker took them for so long.
-        """
-
-    async def put_off(self, pauses: Mapping[UUID, timedelta]) -> None:
-        """Look after responses again later."""
-
-    async def loads(self) -> Mapping[tuple[str, str], ResponseLoad]:
-        """By provider and model the open responses that may have to be moved."""
-
-    async def note_spilled(self, ids: Sequence[UUID]) -> None:
-        """Write that they are to end for the deadline of their jobs, before the provider is asked to."""
-
-    async def note_cancelled(self, ids: Sequence[UUID]) -> None:
-        """Write that the provider was asked to end them."""
-
-    async def pending(self, ids: Sequence[UUID]) -> Sequence[PendingCall | UnreadableCall]:
-        """Those whose attempts are still open."""
-
-    async def end(self, ids: Sequence[UUID]) -> set[UUID]:
-        """End those whose attempts are closed; returns them."""

@@ -16,12 +16,13 @@ import psycopg
 import pytest
 import redis
 
-from tasks.ports import Ledger, Submitter
+from tasks.ports import Submitter
 from tasks.submit import new_batch, submit
 from tests.deadlines import scale_to_load, until
 from tests.forking import start_command
 from tests.lent_ledger import KeptLedger
 from tests.servers import Servers
+from worker.ledger.postgres import PostgresLedger
 
 Value = TypeVar("Value")
 
@@ -84,7 +85,7 @@ class System:
     ) -> tuple[UUID, list[UUID]]:
         """Write jobs to the ledger; no hint is sent, dispatch or an idle claim finds them."""
 
-        async def work(ledger: Ledger) -> tuple[UUID, list[UUID]]:
+        async def work(ledger: PostgresLedger) -> tuple[UUID, list[UUID]]:
             submitted = await submit(
                 ledger.submission, raw_jobs, batch=new_batch(batch, tenant=tenant, submitter=submitter)
             )
@@ -94,7 +95,7 @@ class System:
 
         return self.with_ledger(work)
 
-    def with_ledger(self, work: Callable[[Ledger], Coroutine[Any, Any, Value]]) -> Value:
+    def with_ledger(self, work: Callable[[PostgresLedger], Coroutine[Any, Any, Value]]) -> Value:
         """Runs a coroutine function on the ledger."""
 
         async def opened() -> Value:

@@ -3,11 +3,11 @@
 from decimal import Decimal
 
 from schemas.states import Step
-from tasks.ports import Ledger
 from tests.acceptance.command import Ended, run_here
 from tests.acceptance.conftest import System, questions
 from tests.builders import make_attempt
 from tests.contract.situations import LEASE
+from worker.ledger.postgres import PostgresLedger
 
 
 def test_a_budget_is_set_met_and_raised(system: System) -> None:
@@ -40,7 +40,7 @@ def test_a_budget_is_set_met_and_raised(system: System) -> None:
     assert nightdesk("budget", "remove", "day Europe/Berlin").code == 2
 
 
-async def call_all(ledger: Ledger) -> None:
+async def call_all(ledger: PostgresLedger) -> None:
     """A worker's calls, each of which may cost 25 cents."""
     leased = await ledger.queue.lease(Step.GENERATE, "w", LEASE, 10)
     await ledger.attempts.open_attempts([make_attempt(job, reserved_usd=Decimal("0.25")) for job in leased])

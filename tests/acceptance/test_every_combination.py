@@ -20,7 +20,7 @@ from schemas.generation import AnswerProtocol, CitationStyle, GenerationMode, Ou
 from schemas.record import JobResult
 from schemas.states import Outcome
 from tasks.policy.restyle import restyle
-from tasks.ports import JobView, Ledger
+from tasks.ports import JobView
 from tasks.results import result_of
 from tests.acceptance.command import run_here
 from tests.acceptance.conftest import System
@@ -28,6 +28,7 @@ from tests.providers import KEY
 from tests.record_checks import assert_citations, assert_marker, assert_record
 from tests.stub.scripts import SCRIPTS, Piece, Script
 from tests.stub.server import running_stub
+from worker.ledger.postgres import PostgresLedger
 
 RENT = "Rent may rise once a year, by 4% at most."
 NOTICE = "Die Kündigungsfrist beträgt drei Monate | oder länger."
@@ -138,7 +139,7 @@ def scripted(system: System, monkeypatch: pytest.MonkeyPatch) -> Iterator[System
 
 
 def read_all(system: System, job_ids: list[Any]) -> list[JobView]:
-    async def read(ledger: Ledger) -> list[JobView]:
+    async def read(ledger: PostgresLedger) -> list[JobView]:
         return await ledger.reading.views(job_ids)
 
     return system.with_ledger(read)

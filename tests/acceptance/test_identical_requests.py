@@ -8,10 +8,10 @@ from uuid import UUID
 import pytest
 
 from schemas.record import JobResult
-from tasks.ports import Ledger
 from tasks.results import poll
 from tests.acceptance.conftest import System, questions
 from tests.stub.server import Stub, running_stub
+from worker.ledger.postgres import PostgresLedger
 
 DISTINCT = 20
 OFTEN = 10
@@ -36,7 +36,7 @@ def stub(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def results(system: System, ids: list[UUID]) -> list[JobResult]:
-    async def work(ledger: Ledger) -> list[JobResult]:
+    async def work(ledger: PostgresLedger) -> list[JobResult]:
         return [result for result in await poll(ledger.reading, ids) if result is not None]
 
     return system.with_ledger(work)

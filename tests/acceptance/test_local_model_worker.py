@@ -5,8 +5,8 @@ from uuid import UUID
 
 from schemas.generation import CheckerName
 from schemas.job import Recheck
-from tasks.ports import Ledger
 from tests.acceptance.conftest import System
+from worker.ledger.postgres import PostgresLedger
 
 SOLD = "Alice sold the red house near the harbour to Boris in spring. Boris paid for it in gold coins."
 TURNED = "The house near the harbour was sold by Boris to Alice for silver [1]."
@@ -54,7 +54,7 @@ def test_jobs_for_the_local_model_wait_for_its_worker_and_others_do_not(system: 
     ]
     assert "the local model says-who-3 is loaded" in system.log(1)
 
-    async def recheck(ledger: Ledger) -> None:
+    async def recheck(ledger: PostgresLedger) -> None:
         assert await ledger.actions.recheck(ids[:1], Recheck(checkers=tuple(map(CheckerName, READ))), "me") == ids[:1]
 
     system.with_ledger(recheck)
@@ -75,7 +75,7 @@ def test_without_a_model_worker_the_check_skips_the_model_and_a_recheck_adds_it(
 
     system.start_worker("local", local_model=MODEL)
 
-    async def recheck(ledger: Ledger) -> None:
+    async def recheck(ledger: PostgresLedger) -> None:
         assert len(await ledger.actions.recheck(ids, Recheck(), "me")) == 5
 
     system.until(

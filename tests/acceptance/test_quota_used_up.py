@@ -5,11 +5,11 @@ import asyncio
 import pytest
 
 from schemas.states import HeldReason
-from tasks.ports import Ledger
 from tests.acceptance.conftest import System, questions
 from tests.stub import faults
 from tests.stub.server import running_stub
 from worker.doctor import examine
+from worker.ledger.postgres import PostgresLedger
 
 JOBS = 40
 SLOTS = 4
@@ -63,7 +63,7 @@ def await_hold(system: System, after: int = 0) -> None:
 
 
 def release(system: System) -> int:
-    async def work(ledger: Ledger) -> int:
+    async def work(ledger: PostgresLedger) -> int:
         return await ledger.actions.release(None, HeldReason.LANE_PAUSED, "test")
 
     return system.with_ledger(work)

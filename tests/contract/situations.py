@@ -12,7 +12,6 @@ from tasks.ports import (
     CacheStatus,
     JobView,
     Leased,
-    Ledger,
     NewAttempt,
     NewBatch,
     NewVerdicts,
@@ -41,43 +40,47 @@ HOUR = timedelta(hours=1)
 ACTOR = "ada"
 
 
-async def submit(ledger: Ledger, *requests: JobRequest, batch: NewBatch | None = None) -> Receipt:
+async def submit(ledger: PostgresLedger, *requests: JobRequest, batch: NewBatch | None = None) -> Receipt:
     """Submit the requests (one question unless given) as one chunk of a batch."""
     batch = batch or make_batch()
     jobs = make_jobs(*(requests or (make_request(),)), tenant=batch.tenant)
     return await ledger.submission.submit(batch, [jobs])
 
 
-async def submit_many(ledger: Ledger, number: int, batch: NewBatch | None = None, **changes: Any) -> Receipt:
+async def submit_many(ledger: PostgresLedger, number: int, batch: NewBatch | None = None, **changes: Any) -> Receipt:
     """Submit so many questions with the same changes."""
     return await submit(ledger, *(make_request(f"Question {n}?", **changes) for n in range(number)), batch=batch)
 
 
-async def take(ledger: Ledger, ids: Sequence[UUID], step: Step = Step.GENERATE, worker: str = "w1") -> list[Leased]:
+async def take(
+    ledger: PostgresLedger, ids: Sequence[UUID], step: Step = Step.GENERATE, worker: str = "w1"
+) -> list[Leased]:
     """Lease those of the ids that can be had."""
     return await ledger.queue.lease(step, worker, LEASE, max(1, len(ids)), ids=ids)
 
 
-async def take_one(ledger: Ledger, job_id: UUID, step: Step = Step.GENERATE, worker: str = "w1") -> Leased:
+async def take_one(ledger: PostgresLedger, job_id: UUID, step: Step = Step.GENERATE, worker: str = "w1") -> Leased:
     """Lease a job that must be available."""
     (leased,) = await take(ledger, [job_id], step, worker)
     return leased
 
 
-async def submit_and_take(ledger: Ledger, request: JobRequest | None = None, batch: NewBatch | None = None) -> Leased:
+async def submit_and_take(
+    ledger: PostgresLedger, request: JobRequest | None = None, batch: NewBatch | None = None
+) -> Leased:
     """Submit one question and lease it."""
     receipt = await submit(ledger, request or make_request(), batch=batch)
     return await take_one(ledger, receipt.job_ids[0])
 
 
-async def open_one(ledger: Ledger, leased: Leased, **changes: Any) -> NewAttempt:
+async def open_one(ledger: PostgresLedger, leased: Leased, **changes: Any) -> NewAttempt:
     """Open an attempt that must be allowed."""
     attempt = make_attempt(leased, **changes)
     assert await ledger.attempts.open_attempts([attempt]) == [Opened.OPENED]
     return attempt
 
 
-async def generate(ledger: Ledger, leased: Leased, **changes: Any) -> NewAttempt:
+async def generate(ledger: PostgresLedger, leased: Leased, **changes: Any) -> NewAttempt:
     """Answer a leased job and send it on to its check."""
     attempt = await open_one(ledger, leased)
     closed = closed_ok(leased, attempt, then=to_check(leased), **changes)
@@ -85,14 +88,14 @@ async def generate(ledger: Ledger, leased: Leased, **changes: Any) -> NewAttempt
     return attempt
 
 
-async def checking(ledger: Ledger, batch: NewBatch | None = None) -> Leased:
+async def checking(ledger: PostgresLedger, batch: NewBatch | None = None) -> Leased:
     """A job of a new batch (or that one) whose answer is stored, leased for its check."""
     leased = await submit_and_take(ledger, batch=batch)
     await generate(ledger, leased)
     return await take_one(ledger, leased.job_id, Step.CHECK)
 
 
-async def store_judge_reply(ledger: Ledger, leased: Leased, *words: str, reply: str = "verdicts") -> NewAttempt:
+async def store_judge_reply(ledger: PostgresLedger, leased: Leased, *words: str, reply: str = "verdicts") -> NewAttempt:
     """Have a judge reply to a job in its check, and note one word after the other under these keys."""
     attempt = await open_one(ledger, leased)
     await ledger.attempts.close_attempts([closed_ok(leased, attempt, reply)])
@@ -106,12 +109,12 @@ def key(word: str) -> bytes:
     return hashlib.sha256(word.encode()).digest()
 
 
-async def finish(ledger: Ledger, leased: Leased, **changes: Any) -> None:
+async def finish(ledger: PostgresLedger, leased: Leased, **changes: Any) -> None:
     """Finish a leased job."""
     assert await ledger.queue.finish([make_final(leased, **changes)]) == {leased.job_id}
 
 
-async def finished(ledger: Ledger, request: JobRequest | None = None, batch: NewBatch | None = None) -> UUID:
+async def finished(ledger: PostgresLedger, request: JobRequest | None = None, batch: NewBatch | None = None) -> UUID:
     """Take one question the whole way; returns its id."""
     leased = await submit_and_take(ledger, request, batch)
     await generate(ledger, leased)
@@ -119,30 +122,30 @@ async def finished(ledger: Ledger, request: JobRequest | None = None, batch: New
     return leased.job_id
 
 
-async def lines_of(ledger: Ledger, batch_id: UUID) -> list[ResultLine]:
+async def lines_of(ledger: PostgresLedger, batch_id: UUID) -> list[ResultLine]:
     """The lines of all pages of a batch's results."""
     return [line async for page in ledger.reading.batch_results(batch_id) for line in page]
 
 
-async def view(ledger: Ledger, job_id: UUID) -> JobView:
+async def view(ledger: PostgresLedger, job_id: UUID) -> JobView:
     """The view of a job that must exist."""
     (job_view,) = await ledger.reading.views([job_id])
     return job_view
 
 
-async def state(ledger: Ledger, job_id: UUID) -> JobState:
+async def state(ledger: PostgresLedger, job_id: UUID) -> JobState:
     """The state a job is in."""
     return (await view(ledger, job_id)).state
 
 
-async def states(ledger: Ledger, job_ids: Sequence[UUID]) -> list[JobState]:
+async def states(ledger: PostgresLedger, job_ids: Sequence[UUID]) -> list[JobState]:
     """The states of jobs that must exist, in order."""
     job_views = await ledger.reading.views(job_ids)
     assert [job_view.job_id for job_view in job_views] == list(job_ids)
     return [job_view.state for job_view in job_views]
 
 
-async def answered(ledger: Ledger, leased: Leased | None = None, **answer: Any) -> tuple[Leased, NewAttempt]:
+async def answered(ledger: PostgresLedger, leased: Leased | None = None, **answer: Any) -> tuple[Leased, NewAttempt]:
     """A job whose call was answered under the usual terms for sharing; a later run takes and waits for nothing."""
     leased = leased or await submit_and_take(ledger)
     own = {"within_s": 0, "wait_s": 0} if leased.run > 1 else {}
@@ -152,7 +155,7 @@ async def answered(ledger: Ledger, leased: Leased | None = None, **answer: Any) 
     return leased, attempt
 
 
-async def look(ledger: Ledger, leased: Leased, **terms: Any) -> CacheStatus:
+async def look(ledger: PostgresLedger, leased: Leased, **terms: Any) -> CacheStatus:
     """Look for the answer of an identical call."""
     (reply,) = await ledger.cache.share([make_wanted(leased, make_terms(**terms))])
     return reply.status

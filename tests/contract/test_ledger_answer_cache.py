@@ -8,7 +8,7 @@ import pytest
 
 from schemas.model_call import Completion, FinishReason, ProviderSnapshot, SharedFrom, Usage
 from schemas.states import JobState, Step
-from tasks.ports import CacheResult, CacheStatus, Leased, Ledger
+from tasks.ports import CacheResult, CacheStatus, Leased
 from tests.builders import (
     closed_ok,
     closed_unknown,
@@ -45,7 +45,7 @@ NONE, LOST, REUSED = CacheStatus.NONE, CacheStatus.LOST, CacheStatus.REUSED
 # ---- what is taken ---------------------------------------------------------------------------------------------
 
 
-async def test_the_answer_of_an_identical_call_is_taken_at_no_cost(ledger: Ledger) -> None:
+async def test_the_answer_of_an_identical_call_is_taken_at_no_cost(ledger: PostgresLedger) -> None:
     snapshot = ProviderSnapshot(
         provider="fake", model_asked="fake-1", model_returned="fake-1b", request_id="req_1", rate_limits={"x": "1"}
     )
@@ -83,12 +83,12 @@ async def test_the_answer_of_an_identical_call_is_taken_at_no_cost(ledger: Ledge
     await sound(ledger)
 
 
-async def closed_at(ledger: Ledger, leased: Leased) -> datetime:
+async def closed_at(ledger: PostgresLedger, leased: Leased) -> datetime:
     (row,) = (await ledger.reading.job_detail(leased.job_id)).attempts
     return SharedFrom(job_id=new_id(), attempt_id=new_id(), answered_at=row["closed_at"]).answered_at
 
 
-async def test_a_budget_that_is_used_up_does_not_stand_in_the_way(ledger: Ledger) -> None:
+async def test_a_budget_that_is_used_up_does_not_stand_in_the_way(ledger: PostgresLedger) -> None:
     batch = make_batch(max_cost_usd=Decimal("0.002"))
     receipt = await submit_many(ledger, 2, batch=batch)
     first, second = await take(ledger, receipt.job_ids)
@@ -100,7 +100,7 @@ async def test_a_budget_that_is_used_up_does_not_stand_in_the_way(ledger: Ledger
     assert (status.spent_usd, status.reserved_usd) == (Decimal("0.002"), 0)
 
 
-async def test_a_job_with_a_shared_answer_goes_to_the_step_of_its_checkers(ledger: Ledger) -> None:
+async def test_a_job_with_a_shared_answer_goes_to_the_step_of_its_checkers(ledger: PostgresLedger) -> None:
     await answered(ledger)
     second = await submit_and_take(ledger, make_request(config={"checkers": ["lexical", "local"]}))
 
@@ -109,7 +109,7 @@ async def test_a_job_with_a_shared_answer_goes_to_the_step_of_its_checkers(ledge
     assert (await view(ledger, second.job_id)).step is Step.LOCAL
 
 
-async def test_the_newest_answer_is_taken_and_never_a_copy_of_one(ledger: Ledger, clock: Clock) -> None:
+async def test_the_newest_answer_is_taken_and_never_a_copy_of_one(ledger: PostgresLedger, clock: Clock) -> None:
     await answered(ledger)
     await clock.advance(10 * SECOND)
     _, newest = await answered(ledger, await again_run(ledger))
@@ -122,7 +122,7 @@ async def test_the_newest_answer_is_taken_and_never_a_copy_of_one(ledger: Ledger
         await clock.advance(10 * SECOND)
 
 
-async def again_run(ledger: Ledger) -> Leased:
+async def again_run(ledger: PostgresLedger) -> Leased:
     """A job that a person had run again."""
     job_id = await finished(ledger)
     await ledger.actions.retry([job_id], ACTOR)
@@ -135,7 +135,7 @@ async def again_run(ledger: Ledger) -> Leased:
     [{"what": "something else"}, {"within_s": 50}, {"within_s": 0}],
     ids=["another request", "too old", "a person wants a new one"],
 )
-async def test_unfit_answers_are_not_shared(ledger: Ledger, clock: Clock, changed: dict[str, Any]) -> None:
+async def test_unfit_answers_are_not_shared(ledger: PostgresLedger, clock: Clock, changed: dict[str, Any]) -> None:
     await answered(ledger)
     await clock.advance(60 * SECOND)
     leased = await submit_and_take(ledger)
@@ -146,7 +146,7 @@ async def test_unfit_answers_are_not_shared(ledger: Ledger, clock: Clock, change
     await open_one(ledger, leased, share=make_terms(**changed))
 
 
-async def test_an_answer_never_goes_to_another_tenant(ledger: Ledger) -> None:
+async def test_an_answer_never_goes_to_another_tenant(ledger: PostgresLedger) -> None:
     await answered(ledger)
     leased = await submit_and_take(ledger, batch=make_batch(tenant="another"))
 
@@ -154,7 +154,7 @@ async def test_an_answer_never_goes_to_another_tenant(ledger: Ledger) -> None:
     await open_one(ledger, leased, share=make_terms())
 
 
-async def test_nothing_is_taken_from_calls_that_share_nothing(ledger: Ledger) -> None:
+async def test_nothing_is_taken_from_calls_that_share_nothing(ledger: PostgresLedger) -> None:
     first = await submit_and_take(ledger)
     attempt = await open_one(ledger, first)
     second = await submit_and_take(ledger)
@@ -166,7 +166,7 @@ async def test_nothing_is_taken_from_calls_that_share_nothing(ledger: Ledger) ->
 
 @pytest.mark.parametrize("reason", [FinishReason.REFUSAL, FinishReason.LENGTH, FinishReason.CONTENT_FILTER])
 async def test_refused_and_interrupted_answers_are_neither_shared_nor_awaited(
-    ledger: Ledger, reason: FinishReason
+    ledger: PostgresLedger, reason: FinishReason
 ) -> None:
     await answered(ledger, finish_reason=reason)
     second, third = await take(ledger, (await submit_many(ledger, 2)).job_ids)
@@ -180,7 +180,7 @@ async def test_refused_and_interrupted_answers_are_neither_shared_nor_awaited(
 # ---- who may take ----------------------------------------------------------------------------------------------
 
 
-async def test_without_the_lease_nothing_is_taken(ledger: Ledger) -> None:
+async def test_without_the_lease_nothing_is_taken(ledger: PostgresLedger) -> None:
     await answered(ledger)
     leased = await submit_and_take(ledger)
     stale = make_wanted(leased, attempt=make_attempt(leased, share=make_terms(), token=new_id()))
@@ -192,7 +192,7 @@ async def test_without_the_lease_nothing_is_taken(ledger: Ledger) -> None:
     assert (await ledger.reading.job_detail(leased.job_id)).attempts == ()
 
 
-async def test_sharing_again_after_an_unconfirmed_commit_changes_nothing(ledger: Ledger) -> None:
+async def test_sharing_again_after_an_unconfirmed_commit_changes_nothing(ledger: PostgresLedger) -> None:
     await answered(ledger)
     leased = await submit_and_take(ledger)
     lookup = make_wanted(leased)
@@ -204,7 +204,7 @@ async def test_sharing_again_after_an_unconfirmed_commit_changes_nothing(ledger:
     assert await ledger.reading.job_detail(leased.job_id) == before
 
 
-async def test_many_look_at_once_and_each_gets_its_own_word(ledger: Ledger) -> None:
+async def test_many_look_at_once_and_each_gets_its_own_word(ledger: PostgresLedger) -> None:
     first, _ = await answered(ledger)
     second, third, fourth = await take(ledger, (await submit_many(ledger, 3)).job_ids)
     terms = [make_terms(), make_terms("something else"), make_terms()]
@@ -220,7 +220,7 @@ async def test_many_look_at_once_and_each_gets_its_own_word(ledger: Ledger) -> N
 # ---- what it leaves behind -------------------------------------------------------------------------------------
 
 
-async def test_an_answer_taken_after_an_unknown_call_is_no_second_call(ledger: Ledger) -> None:
+async def test_an_answer_taken_after_an_unknown_call_is_no_second_call(ledger: PostgresLedger) -> None:
     leased = await submit_and_take(ledger)
     unknown = await open_one(ledger, leased, reserved_usd=Decimal("0.1"))
     await ledger.attempts.close_attempts([closed_unknown(leased, unknown)])
@@ -232,7 +232,7 @@ async def test_an_answer_taken_after_an_unknown_call_is_no_second_call(ledger: L
     assert (await ledger.reading.batch_status(leased.batch_id)).possibly_billed_twice == 0
 
 
-async def test_a_new_run_does_not_find_the_answer_it_took(ledger: Ledger) -> None:
+async def test_a_new_run_does_not_find_the_answer_it_took(ledger: PostgresLedger) -> None:
     await answered(ledger)
     leased = await submit_and_take(ledger)
     assert await look(ledger, leased) is REUSED

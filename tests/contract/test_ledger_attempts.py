@@ -9,7 +9,7 @@ import pytest
 from schemas.failure import FailureKind
 from schemas.model_call import FinishReason
 from schemas.states import HeldReason, JobState, Step
-from tasks.ports import ClosedAttempt, Leased, Ledger, Opened, Purpose, StoredAnswer
+from tasks.ports import ClosedAttempt, Leased, Opened, Purpose, StoredAnswer
 from tests.builders import (
     ANSWER,
     closed_error,
@@ -37,13 +37,14 @@ from tests.contract.situations import (
     take_one,
     view,
 )
+from worker.ledger.postgres import PostgresLedger
 
 Closing = Callable[..., ClosedAttempt]
 
 # ---- opening ---------------------------------------------------------------------------------------------------
 
 
-async def test_an_attempt_is_on_record_before_its_call(ledger: Ledger) -> None:
+async def test_an_attempt_is_on_record_before_its_call(ledger: PostgresLedger) -> None:
     leased = await submit_and_take(ledger)
     attempt = await open_one(ledger, leased, reserved_usd=Decimal("0.25"))
 
@@ -57,7 +58,7 @@ async def test_an_attempt_is_on_record_before_its_call(ledger: Ledger) -> None:
     assert row["opened_at"] is not None
 
 
-async def test_no_attempt_without_a_lease(ledger: Ledger) -> None:
+async def test_no_attempt_without_a_lease(ledger: PostgresLedger) -> None:
     receipt = await submit_many(ledger, 4)
     held_job, cancelled, given_back, done = await take(ledger, receipt.job_ids)
     await ledger.actions.cancel([cancelled.job_id], ACTOR)
@@ -78,7 +79,7 @@ async def test_no_attempt_without_a_lease(ledger: Ledger) -> None:
     assert await ledger.attempts.open_attempts([]) == []
 
 
-async def test_no_attempt_under_a_lease_that_ran_out(ledger: Ledger, clock: Clock) -> None:
+async def test_no_attempt_under_a_lease_that_ran_out(ledger: PostgresLedger, clock: Clock) -> None:
     leased = await submit_and_take(ledger)
     await clock.advance(LEASE)
 
@@ -87,7 +88,7 @@ async def test_no_attempt_under_a_lease_that_ran_out(ledger: Ledger, clock: Cloc
 
 
 async def test_an_attempt_with_an_unconfirmed_commit_is_stale_once_the_lease_ran_out(
-    ledger: Ledger, clock: Clock
+    ledger: PostgresLedger, clock: Clock
 ) -> None:
     leased = await submit_and_take(ledger)
     attempt = await open_one(ledger, leased)
@@ -96,7 +97,7 @@ async def test_an_attempt_with_an_unconfirmed_commit_is_stale_once_the_lease_ran
     assert await ledger.attempts.open_attempts([attempt, make_attempt(leased)]) == [Opened.STALE, Opened.LOST]
 
 
-async def test_no_second_call_for_a_stored_answer(ledger: Ledger) -> None:
+async def test_no_second_call_for_a_stored_answer(ledger: PostgresLedger) -> None:
     leased = await submit_and_take(ledger)
     attempt = await open_one(ledger, leased)
     await ledger.attempts.close_attempts([closed_ok(leased, attempt)])
@@ -111,7 +112,7 @@ async def test_no_second_call_for_a_stored_answer(ledger: Ledger) -> None:
 
 
 @pytest.mark.parametrize("spent", [True, False])
-async def test_a_failed_attempt_sends_the_job_to_wait(ledger: Ledger, clock: Clock, *, spent: bool) -> None:
+async def test_a_failed_attempt_sends_the_job_to_wait(ledger: PostgresLedger, clock: Clock, *, spent: bool) -> None:
     leased = await submit_and_take(ledger)
     attempt = await open_one(ledger, leased)
     then = later(leased, delay=20 * SECOND, event="retry" if spent else "snooze")
@@ -131,7 +132,7 @@ async def test_a_failed_attempt_sends_the_job_to_wait(ledger: Ledger, clock: Clo
     assert [event["kind"] for event in detail.events] == ["retry" if spent else "snooze"]
 
 
-async def test_a_closing_can_hold_the_job(ledger: Ledger) -> None:
+async def test_a_closing_can_hold_the_job(ledger: PostgresLedger) -> None:
     leased = await submit_and_take(ledger)
     attempt = await open_one(ledger, leased)
     then = later(leased, held_reason=HeldReason.LANE_PAUSED, event="hold")
@@ -143,7 +144,7 @@ async def test_a_closing_can_hold_the_job(ledger: Ledger) -> None:
     assert await ledger.duties.promote(10) == 0
 
 
-async def test_many_closings_each_go_their_own_way(ledger: Ledger) -> None:
+async def test_many_closings_each_go_their_own_way(ledger: PostgresLedger) -> None:
     receipt = await submit_many(ledger, 3)
     leased = await take(ledger, receipt.job_ids)
     attempts = [make_attempt(job) for job in leased]
@@ -161,7 +162,7 @@ async def test_many_closings_each_go_their_own_way(ledger: Ledger) -> None:
     assert await ledger.attempts.close_attempts([]) == set()
 
 
-async def test_closing_again_changes_nothing(ledger: Ledger) -> None:
+async def test_closing_again_changes_nothing(ledger: PostgresLedger) -> None:
     leased = await submit_and_take(ledger)
     attempt = await open_one(ledger, leased, reserved_usd=Decimal("0.1"))
     closed = closed_ok(leased, attempt, then=to_check(leased))
@@ -176,7 +177,7 @@ async def test_closing_again_changes_nothing(ledger: Ledger) -> None:
     assert (status.reserved_usd, status.spent_usd) == (0, Decimal("0.002"))
 
 
-async def test_the_step_fences_the_advance(ledger: Ledger) -> None:
+async def test_the_step_fences_the_advance(ledger: PostgresLedger) -> None:
     leased = await submit_and_take(ledger)
     attempt = await open_one(ledger, leased)
     elsewhere = replace(closed_ok(leased, attempt, then=to_check(leased)), step=Step.CHECK)
@@ -190,7 +191,7 @@ async def test_the_step_fences_the_advance(ledger: Ledger) -> None:
 # ---- late answers ----------------------------------------------------------------------------------------------
 
 
-async def test_a_late_answer_is_kept_and_spares_the_next_call(ledger: Ledger, clock: Clock) -> None:
+async def test_a_late_answer_is_kept_and_spares_the_next_call(ledger: PostgresLedger, clock: Clock) -> None:
     leased = await submit_and_take(ledger)
     attempt = await open_one(ledger, leased)
     await clock.advance(2 * LEASE)
@@ -208,7 +209,7 @@ async def test_a_late_answer_is_kept_and_spares_the_next_call(ledger: Ledger, cl
     assert await ledger.attempts.open_attempts([make_attempt(again)]) == [Opened.ANSWERED]
 
 
-async def test_the_first_answer_wins_and_the_late_one_is_kept_beside_it(ledger: Ledger, clock: Clock) -> None:
+async def test_the_first_answer_wins_and_the_late_one_is_kept_beside_it(ledger: PostgresLedger, clock: Clock) -> None:
     first = await submit_and_take(ledger)
     slow = await open_one(ledger, first)
     await clock.advance(2 * LEASE)
@@ -230,7 +231,7 @@ async def test_the_first_answer_wins_and_the_late_one_is_kept_beside_it(ledger: 
 
 
 @pytest.mark.parametrize("ended_by", ["cancel", "finish"])
-async def test_money_spent_is_recorded_on_a_final_job_too(ledger: Ledger, ended_by: str) -> None:
+async def test_money_spent_is_recorded_on_a_final_job_too(ledger: PostgresLedger, ended_by: str) -> None:
     leased = await submit_and_take(ledger)
     attempt = await open_one(ledger, leased, reserved_usd=Decimal("0.5"))
     if ended_by == "cancel":
@@ -252,7 +253,7 @@ async def test_money_spent_is_recorded_on_a_final_job_too(ledger: Ledger, ended_
     assert (status.reserved_usd, status.spent_usd) == (0, Decimal("0.3"))
 
 
-async def test_an_answer_for_an_old_run_is_not_the_new_runs_answer(ledger: Ledger) -> None:
+async def test_an_answer_for_an_old_run_is_not_the_new_runs_answer(ledger: PostgresLedger) -> None:
     leased = await submit_and_take(ledger)
     attempt = await open_one(ledger, leased)
     await ledger.actions.cancel([leased.job_id], ACTOR)
@@ -275,14 +276,14 @@ def part(text: str = "It has the co") -> StoredAnswer:
     return make_answer(text, finish_reason=FinishReason.INTERRUPTED, usage=None, cost_usd=None)
 
 
-async def completions(ledger: Ledger, leased: Leased) -> list[tuple[str, bool, str, str]]:
+async def completions(ledger: PostgresLedger, leased: Leased) -> list[tuple[str, bool, str, str]]:
     """Attempt, whether it won, reason and bytes of each."""
     rows = (await ledger.reading.job_detail(leased.job_id)).completions
     return [(str(row["attempt_id"]), row["won"], row["finish_reason"], row["raw"]) for row in rows]
 
 
 @pytest.mark.parametrize("close", [closed_unknown, closed_error])
-async def test_the_text_of_a_broken_stream_is_stored_and_never_wins(ledger: Ledger, close: Closing) -> None:
+async def test_the_text_of_a_broken_stream_is_stored_and_never_wins(ledger: PostgresLedger, close: Closing) -> None:
     leased = await submit_and_take(ledger)
     broken = await open_one(ledger, leased)
     await ledger.attempts.close_attempts([close(leased, broken, answer=part(), then=later(leased, event="retry"))])
@@ -305,7 +306,7 @@ async def test_the_text_of_a_broken_stream_is_stored_and_never_wins(ledger: Ledg
     ]
 
 
-async def test_a_late_answer_takes_the_place_of_its_part(ledger: Ledger) -> None:
+async def test_a_late_answer_takes_the_place_of_its_part(ledger: PostgresLedger) -> None:
     leased = await submit_and_take(ledger)
     attempt = await open_one(ledger, leased)
     await ledger.attempts.close_attempts([closed_unknown(leased, attempt, answer=part())])
@@ -316,7 +317,7 @@ async def test_a_late_answer_takes_the_place_of_its_part(ledger: Ledger) -> None
     assert await ledger.attempts.open_attempts([make_attempt(leased)]) == [Opened.ANSWERED]
 
 
-async def test_a_part_that_comes_after_the_rescue_is_kept(ledger: Ledger, clock: Clock) -> None:
+async def test_a_part_that_comes_after_the_rescue_is_kept(ledger: PostgresLedger, clock: Clock) -> None:
     leased = await submit_and_take(ledger)
     attempt = await open_one(ledger, leased, reserved_usd=Decimal("0.1"))
     await clock.advance(2 * LEASE)
@@ -329,7 +330,7 @@ async def test_a_part_that_comes_after_the_rescue_is_kept(ledger: Ledger, clock:
     assert (await view(ledger, leased.job_id)).cost_usd == Decimal("0.1")
 
 
-async def test_a_part_never_replaces_an_answer(ledger: Ledger) -> None:
+async def test_a_part_never_replaces_an_answer(ledger: PostgresLedger) -> None:
     leased = await submit_and_take(ledger)
     attempt = await open_one(ledger, leased)
     await ledger.attempts.close_attempts([closed_ok(leased, attempt, "whole")])
@@ -342,7 +343,7 @@ async def test_a_part_never_replaces_an_answer(ledger: Ledger) -> None:
 
 @pytest.mark.parametrize("paused", [False, True])
 async def test_a_late_answer_releases_the_job_that_is_held_for_it(
-    ledger: Ledger, clock: Clock, *, paused: bool
+    ledger: PostgresLedger, clock: Clock, *, paused: bool
 ) -> None:
     leased = await submit_and_take(ledger)
     attempt = await open_one(ledger, leased)
@@ -364,7 +365,7 @@ async def test_a_late_answer_releases_the_job_that_is_held_for_it(
 
 
 @pytest.mark.parametrize("how", ["unknown", "another_run", "other_reason"])
-async def test_no_other_closing_releases_a_held_job(ledger: Ledger, clock: Clock, how: str) -> None:
+async def test_no_other_closing_releases_a_held_job(ledger: PostgresLedger, clock: Clock, how: str) -> None:
     leased = await submit_and_take(ledger)
     attempt = await open_one(ledger, leased)
     await clock.advance(2 * LEASE)

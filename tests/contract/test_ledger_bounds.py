@@ -6,7 +6,7 @@ import pytest
 
 from schemas.failure import FailureKind
 from schemas.states import HeldReason, JobState, Step
-from tasks.ports import LAST_RESCUES, LeaseRoom, Ledger
+from tasks.ports import LAST_RESCUES, LeaseRoom
 from tests.builders import later, lease_key, make_batch, make_request
 from tests.contract.conftest import Clock
 from tests.contract.situations import (
@@ -21,11 +21,14 @@ from tests.contract.situations import (
     take_one,
     view,
 )
+from worker.ledger.postgres import PostgresLedger
 
 EASY = LeaseRoom(1_000_000_000)
 
 
-async def lose(ledger: Ledger, clock: Clock, times: int = 1, step: Step = Step.GENERATE, most: int = 100) -> None:
+async def lose(
+    ledger: PostgresLedger, clock: Clock, times: int = 1, step: Step = Step.GENERATE, most: int = 100
+) -> None:
     """Lease whatever is available and lose its worker, so often."""
     for number in range(times):
         await ledger.queue.lease(step, f"w{number}", LEASE, 100)
@@ -37,7 +40,7 @@ async def lose(ledger: Ledger, clock: Clock, times: int = 1, step: Step = Step.G
 
 
 @pytest.mark.parametrize("idle", [False, True])
-async def test_a_lease_brings_no_more_bytes_than_there_is_room_for(ledger: Ledger, *, idle: bool) -> None:
+async def test_a_lease_brings_no_more_bytes_than_there_is_room_for(ledger: PostgresLedger, *, idle: bool) -> None:
     requests = [make_request(f"{n}?", context=["x" * 1_000]) for n in range(6)]
     receipt = await submit(ledger, *requests)
     size = (await take_one(ledger, receipt.job_ids[0])).request_bytes
@@ -51,7 +54,7 @@ async def test_a_lease_brings_no_more_bytes_than_there_is_room_for(ledger: Ledge
     assert size == len(requests[0].model_dump_json())
 
 
-async def test_a_job_bigger_than_the_room_comes_alone(ledger: Ledger) -> None:
+async def test_a_job_bigger_than_the_room_comes_alone(ledger: PostgresLedger) -> None:
     big, small = make_request("big?", context=["x" * 5_000], priority=1), make_request("small?")
     receipt = await submit(ledger, small, big)
 
@@ -65,7 +68,7 @@ async def test_a_job_bigger_than_the_room_comes_alone(ledger: Ledger) -> None:
 
 
 @pytest.mark.parametrize("idle", [False, True])
-async def test_suspects_come_in_ever_smaller_groups(ledger: Ledger, clock: Clock, *, idle: bool) -> None:
+async def test_suspects_come_in_ever_smaller_groups(ledger: PostgresLedger, clock: Clock, *, idle: bool) -> None:
     receipt = await submit_many(ledger, 80)
     ids = None if idle else receipt.job_ids
     groups = []
@@ -78,7 +81,7 @@ async def test_suspects_come_in_ever_smaller_groups(ledger: Ledger, clock: Clock
     assert groups == [80, 64, 16, 4, 1]
 
 
-async def test_suspects_do_not_keep_others_back(ledger: Ledger, clock: Clock) -> None:
+async def test_suspects_do_not_keep_others_back(ledger: PostgresLedger, clock: Clock) -> None:
     suspects = await submit_many(ledger, 3)
     await lose(ledger, clock, 4)
     fresh = await submit_many(ledger, 2, make_batch())
@@ -94,7 +97,9 @@ async def test_suspects_do_not_keep_others_back(ledger: Ledger, clock: Clock) ->
 # ---- an end to rescues -----------------------------------------------------------------------------------------
 
 
-async def test_a_job_that_loses_its_worker_again_and_again_fails_with_its_history(ledger: Ledger, clock: Clock) -> None:
+async def test_a_job_that_loses_its_worker_again_and_again_fails_with_its_history(
+    ledger: PostgresLedger, clock: Clock
+) -> None:
     (job_id,) = (await submit(ledger)).job_ids
     await lose(ledger, clock, 3, most=2)
 
@@ -111,7 +116,7 @@ async def test_a_job_that_loses_its_worker_again_and_again_fails_with_its_histor
     assert await ledger.outbox.unpublished(10, timedelta(0)) != []
 
 
-async def test_its_open_attempts_are_closed_and_charged(ledger: Ledger, clock: Clock) -> None:
+async def test_its_open_attempts_are_closed_and_charged(ledger: PostgresLedger, clock: Clock) -> None:
     (job_id,) = (await submit(ledger)).job_ids
     await lose(ledger, clock, 1, most=1)
     await open_one(ledger, await take_one(ledger, job_id))
@@ -126,7 +131,7 @@ async def test_its_open_attempts_are_closed_and_charged(ledger: Ledger, clock: C
     assert [row["outcome"] for row in detail.attempts] == ["unknown"]
 
 
-async def test_by_policy_a_job_with_an_unknown_call_is_held_at_any_count(ledger: Ledger, clock: Clock) -> None:
+async def test_by_policy_a_job_with_an_unknown_call_is_held_at_any_count(ledger: PostgresLedger, clock: Clock) -> None:
     (job_id,) = (await submit(ledger)).job_ids
     await lose(ledger, clock, 2, most=2)
     await open_one(ledger, await take_one(ledger, job_id))
@@ -137,7 +142,7 @@ async def test_by_policy_a_job_with_an_unknown_call_is_held_at_any_count(ledger:
     assert (await view(ledger, job_id)).held_reason == HeldReason.UNKNOWN_OUTCOME
 
 
-async def test_an_answer_that_was_paid_for_comes_back_to_a_worker_first(ledger: Ledger, clock: Clock) -> None:
+async def test_an_answer_that_was_paid_for_comes_back_to_a_worker_first(ledger: PostgresLedger, clock: Clock) -> None:
     leased = await checking(ledger)
     await ledger.queue.hand_back([lease_key(leased)])
     await lose(ledger, clock, 2, Step.CHECK, most=1)
@@ -151,7 +156,7 @@ async def test_an_answer_that_was_paid_for_comes_back_to_a_worker_first(ledger: 
 
 
 @pytest.mark.parametrize("how", ["step", "round", "run"])
-async def test_the_count_of_rescues_starts_again(ledger: Ledger, clock: Clock, how: str) -> None:
+async def test_the_count_of_rescues_starts_again(ledger: PostgresLedger, clock: Clock, how: str) -> None:
     (job_id,) = (await submit(ledger)).job_ids
     await lose(ledger, clock, 2)
     leased = await take_one(ledger, job_id)

@@ -6,7 +6,6 @@ import pytest
 
 from schemas.states import HeldReason
 from tasks.errors import QueueFull
-from tasks.ports import Ledger
 from tests.builders import later, lease_key, make_batch, make_request
 from tests.contract.conftest import Clock
 from tests.contract.situations import HOUR, submit, submit_and_take, submit_many
@@ -14,7 +13,7 @@ from tests.lent_ledger import KeptLedger
 from worker.ledger.postgres import PostgresLedger
 
 
-async def test_a_submission_over_the_cap_is_refused_as_a_whole(ledger: Ledger) -> None:
+async def test_a_submission_over_the_cap_is_refused_as_a_whole(ledger: PostgresLedger) -> None:
     await submit_many(ledger, 3, make_batch(tenant="a", max_queued=5))
     over = make_batch(tenant="a", max_queued=5, key="k")
 
@@ -29,7 +28,7 @@ async def test_a_submission_over_the_cap_is_refused_as_a_whole(ledger: Ledger) -
         await submit_many(ledger, 1, make_batch(tenant="a", max_queued=2))
 
 
-async def test_every_state_that_is_not_final_counts(ledger: Ledger, clock: Clock) -> None:
+async def test_every_state_that_is_not_final_counts(ledger: PostgresLedger, clock: Clock) -> None:
     batch = make_batch(tenant="a")
     await submit(ledger, make_request("waits?"), make_request("later?", scheduled_at=clock.now() + HOUR), batch=batch)
     await submit(ledger, make_request("checked?", response="An answer."), batch=make_batch(tenant="a"))
@@ -41,7 +40,7 @@ async def test_every_state_that_is_not_final_counts(ledger: Ledger, clock: Clock
         await submit_many(ledger, 1, make_batch(tenant="a", max_queued=5))
 
 
-async def test_accepted_jobs_are_returned_even_at_the_cap(ledger: Ledger) -> None:
+async def test_accepted_jobs_are_returned_even_at_the_cap(ledger: PostgresLedger) -> None:
     first = await submit_many(ledger, 2, make_batch(tenant="a", key="k", max_queued=2))
 
     assert (await submit_many(ledger, 2, make_batch(tenant="a", key="k", max_queued=2))).job_ids == first.job_ids

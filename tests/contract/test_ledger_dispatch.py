@@ -9,8 +9,6 @@ import pytest
 from schemas.failure import FailureKind
 from schemas.record import RecordStatus
 from schemas.states import HeldReason, JobState, Step
-from tasks.ports import Ledger
-from tasks.scheduling.rescue import ABANDONED_AFTER
 from tests.builders import later, lease_key, make_batch, make_request
 from tests.contract.conftest import Clock
 from tests.contract.situations import (
@@ -30,6 +28,8 @@ from tests.contract.situations import (
     take_one,
     view,
 )
+from worker.ledger.postgres import PostgresLedger
+from worker.ledger.rescuing import ABANDONED_AFTER
 
 AGAIN = timedelta(seconds=60)
 """How long a hint counts as on its way."""
@@ -37,7 +37,7 @@ AGAIN = timedelta(seconds=60)
 # ---- promote ---------------------------------------------------------------------------------------------------
 
 
-async def test_due_jobs_become_available(ledger: Ledger, clock: Clock) -> None:
+async def test_due_jobs_become_available(ledger: PostgresLedger, clock: Clock) -> None:
     now = clock.now()
     receipt = await submit(ledger, *(make_request(f"{n}?", scheduled_at=now + n * HOUR) for n in (1, 2, 3)))
     assert await ledger.duties.promote(10) == 0
@@ -49,7 +49,7 @@ async def test_due_jobs_become_available(ledger: Ledger, clock: Clock) -> None:
     assert await ledger.duties.promote(10) == 0
 
 
-async def test_a_paused_batch_is_not_promoted(ledger: Ledger) -> None:
+async def test_a_paused_batch_is_not_promoted(ledger: PostgresLedger) -> None:
     receipt = await submit_many(ledger, 2)
     leased = await take(ledger, receipt.job_ids)
     await ledger.actions.pause_batch(receipt.batch_id, ACTOR, paused=True)
@@ -66,7 +66,7 @@ async def test_a_paused_batch_is_not_promoted(ledger: Ledger) -> None:
 # ---- expire ----------------------------------------------------------------------------------------------------
 
 
-async def test_late_jobs_expire_wherever_they_are(ledger: Ledger, clock: Clock) -> None:
+async def test_late_jobs_expire_wherever_they_are(ledger: PostgresLedger, clock: Clock) -> None:
     deadline = clock.now() + HOUR
     batch = make_batch(deadline=deadline)
     receipt = await submit(
@@ -90,7 +90,7 @@ async def test_late_jobs_expire_wherever_they_are(ledger: Ledger, clock: Clock) 
     assert await ledger.duties.expire(10) == []
 
 
-async def test_an_expired_job_has_a_record_that_says_so(ledger: Ledger, clock: Clock) -> None:
+async def test_an_expired_job_has_a_record_that_says_so(ledger: PostgresLedger, clock: Clock) -> None:
     receipt = await submit(ledger, make_request(deadline=clock.now() + SECOND, message_id="m", trace_id="t"))
     await clock.advance(5 * SECOND)
     await ledger.duties.expire(10)
@@ -107,7 +107,7 @@ async def test_an_expired_job_has_a_record_that_says_so(ledger: Ledger, clock: C
     assert "deadline" in (expired.record.error_message or "")
 
 
-async def test_expiry_has_a_limit_and_leaves_finals_alone(ledger: Ledger, clock: Clock) -> None:
+async def test_expiry_has_a_limit_and_leaves_finals_alone(ledger: PostgresLedger, clock: Clock) -> None:
     done = await finished(ledger, make_request("done?", deadline=clock.now() + HOUR))
     receipt = await submit_many(ledger, 3, deadline=clock.now() + HOUR)
     await clock.advance(2 * HOUR)
@@ -122,7 +122,7 @@ async def test_expiry_has_a_limit_and_leaves_finals_alone(ledger: Ledger, clock:
 # ---- hints -----------------------------------------------------------------------------------------------------
 
 
-async def test_hints_fill_up_to_the_depth(ledger: Ledger) -> None:
+async def test_hints_fill_up_to_the_depth(ledger: PostgresLedger) -> None:
     receipt = await submit_many(ledger, 6)
 
     first = await ledger.duties.take_hints(Step.GENERATE, 4, 3, AGAIN)
@@ -133,7 +133,7 @@ async def test_hints_fill_up_to_the_depth(ledger: Ledger) -> None:
     assert await ledger.duties.take_hints(Step.GENERATE, 4, 3, AGAIN) == []
 
 
-async def test_an_old_hint_counts_as_lost(ledger: Ledger, clock: Clock) -> None:
+async def test_an_old_hint_counts_as_lost(ledger: PostgresLedger, clock: Clock) -> None:
     await submit_many(ledger, 2)
     hinted = await ledger.duties.take_hints(Step.GENERATE, 2, 10, AGAIN)
     await clock.advance(AGAIN - 10 * SECOND)
@@ -145,7 +145,7 @@ async def test_an_old_hint_counts_as_lost(ledger: Ledger, clock: Clock) -> None:
     assert await ledger.duties.take_hints(Step.GENERATE, 2, 10, AGAIN) == []
 
 
-async def test_only_available_jobs_of_the_step_are_hinted(ledger: Ledger, clock: Clock) -> None:
+async def test_only_available_jobs_of_the_step_are_hinted(ledger: PostgresLedger, clock: Clock) -> None:
     receipt = await submit(
         ledger,
         make_request("ready?"),
@@ -161,7 +161,7 @@ async def test_only_available_jobs_of_the_step_are_hinted(ledger: Ledger, clock:
     assert await ledger.duties.take_hints(Step.CHECK, 10, 10, AGAIN) == [(receipt.job_ids[3], 0)]
 
 
-async def test_hints_for_the_check_come_after_the_answer(ledger: Ledger, clock: Clock) -> None:
+async def test_hints_for_the_check_come_after_the_answer(ledger: PostgresLedger, clock: Clock) -> None:
     leased = await submit_and_take(ledger)
     assert await ledger.duties.take_hints(Step.CHECK, 10, 10, AGAIN) == []
     await generate(ledger, leased)
@@ -184,7 +184,7 @@ async def test_hints_for_the_check_come_after_the_answer(ledger: Ledger, clock: 
     ],
 )
 async def test_the_fair_order_is_exact_for_every_mix_of_tenants_and_priorities(
-    ledger: Ledger, sizes: dict[str, dict[int, int]], limit: int
+    ledger: PostgresLedger, sizes: dict[str, dict[int, int]], limit: int
 ) -> None:
     expected: list[tuple[int, int, UUID]] = []
     for tenant, by_priority in sizes.items():
@@ -202,7 +202,7 @@ async def test_the_fair_order_is_exact_for_every_mix_of_tenants_and_priorities(
 # ---- rescue ----------------------------------------------------------------------------------------------------
 
 
-async def test_only_leases_that_ran_out_are_rescued(ledger: Ledger, clock: Clock) -> None:
+async def test_only_leases_that_ran_out_are_rescued(ledger: PostgresLedger, clock: Clock) -> None:
     receipt = await submit_many(ledger, 3)
     old = await take(ledger, receipt.job_ids[:2])
     await clock.advance(40 * SECOND)
@@ -218,7 +218,7 @@ async def test_only_leases_that_ran_out_are_rescued(ledger: Ledger, clock: Clock
     assert [event["kind"] for event in (await ledger.reading.job_detail(rescued.job_id)).events] == ["rescue"]
 
 
-async def test_a_rescue_shows_the_call_with_an_unknown_outcome(ledger: Ledger, clock: Clock) -> None:
+async def test_a_rescue_shows_the_call_with_an_unknown_outcome(ledger: PostgresLedger, clock: Clock) -> None:
     leased = await submit_and_take(ledger)
     attempt = await open_one(ledger, leased)
     await clock.advance(2 * LEASE)
@@ -232,7 +232,7 @@ async def test_a_rescue_shows_the_call_with_an_unknown_outcome(ledger: Ledger, c
     assert (again.unknown, again.attempts, again.spent) == (1, 1, 0)
 
 
-async def test_a_rescue_leaves_closed_attempts_as_they_are(ledger: Ledger, clock: Clock) -> None:
+async def test_a_rescue_leaves_closed_attempts_as_they_are(ledger: PostgresLedger, clock: Clock) -> None:
     leased = await submit_and_take(ledger)
     await generate(ledger, leased)
     await take_one(ledger, leased.job_id, Step.CHECK)
@@ -245,7 +245,7 @@ async def test_a_rescue_leaves_closed_attempts_as_they_are(ledger: Ledger, clock
     assert [row["outcome"] for row in (await ledger.reading.job_detail(leased.job_id)).attempts] == ["ok"]
 
 
-async def test_a_rescue_ends_the_calls_of_its_own_lease_only(ledger: Ledger, clock: Clock) -> None:
+async def test_a_rescue_ends_the_calls_of_its_own_lease_only(ledger: PostgresLedger, clock: Clock) -> None:
     old = await submit_and_take(ledger)
     await open_one(ledger, old)
     await ledger.actions.cancel([old.job_id], ACTOR)
@@ -260,7 +260,7 @@ async def test_a_rescue_ends_the_calls_of_its_own_lease_only(ledger: Ledger, clo
     assert [(row["run"] - old.run, row["outcome"]) for row in detail.attempts] == [(0, None), (1, "unknown")]
 
 
-async def test_a_dead_workers_open_attempt_of_a_cancelled_job_is_closed(ledger: Ledger, clock: Clock) -> None:
+async def test_a_dead_workers_open_attempt_of_a_cancelled_job_is_closed(ledger: PostgresLedger, clock: Clock) -> None:
     leased = await submit_and_take(ledger)
     attempt = await open_one(ledger, leased, reserved_usd=Decimal("0.25"))
     await ledger.actions.cancel([leased.job_id], ACTOR)
@@ -278,7 +278,9 @@ async def test_a_dead_workers_open_attempt_of_a_cancelled_job_is_closed(ledger: 
 
 
 @pytest.mark.parametrize("released", [False, True])
-async def test_by_policy_an_unknown_outcome_holds_the_job(ledger: Ledger, clock: Clock, *, released: bool) -> None:
+async def test_by_policy_an_unknown_outcome_holds_the_job(
+    ledger: PostgresLedger, clock: Clock, *, released: bool
+) -> None:
     calling, idle = await take(ledger, (await submit_many(ledger, 2)).job_ids)
     await open_one(ledger, calling)
     await clock.advance(2 * LEASE)

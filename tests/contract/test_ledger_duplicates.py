@@ -9,7 +9,7 @@ import pytest
 from schemas.failure import FailureKind
 from tasks.calls.response_cache import MOST_FAILED
 from tasks.errors import Unstorable
-from tasks.ports import CacheStatus, Leased, Ledger, Opened
+from tasks.ports import CacheStatus, Leased, Opened
 from tests.builders import (
     SHARED_REQUEST,
     closed_error,
@@ -24,11 +24,12 @@ from tests.builders import (
 )
 from tests.contract.conftest import Clock
 from tests.contract.situations import SECOND, look, open_one, sound, submit_and_take, submit_many, take
+from worker.ledger.postgres import PostgresLedger
 
 NONE, REUSED, UNDER_WAY = CacheStatus.NONE, CacheStatus.REUSED, CacheStatus.UNDER_WAY
 
 
-async def test_a_call_under_way_is_waited_for_and_then_taken_from(ledger: Ledger, clock: Clock) -> None:
+async def test_a_call_under_way_is_waited_for_and_then_taken_from(ledger: PostgresLedger, clock: Clock) -> None:
     first, second = await take(ledger, (await submit_many(ledger, 2)).job_ids)
     attempt = await open_one(ledger, first, share=make_terms(), request_hash=SHARED_REQUEST)
     await clock.advance(2 * SECOND)
@@ -45,7 +46,7 @@ async def test_a_call_under_way_is_waited_for_and_then_taken_from(ledger: Ledger
     await sound(ledger)
 
 
-async def test_of_identical_calls_that_come_together_one_is_opened(ledger: Ledger) -> None:
+async def test_of_identical_calls_that_come_together_one_is_opened(ledger: PostgresLedger) -> None:
     leased = await take(ledger, (await submit_many(ledger, 4)).job_ids)
     terms = [make_terms("a"), make_terms("b"), make_terms("a"), make_terms("a", wait_s=0)]
     attempts = [make_attempt(job, share=share) for job, share in zip(leased, terms, strict=True)]
@@ -58,7 +59,7 @@ async def test_of_identical_calls_that_come_together_one_is_opened(ledger: Ledge
     ]
 
 
-async def test_of_identical_calls_of_many_processes_one_is_opened(ledger: Ledger) -> None:
+async def test_of_identical_calls_of_many_processes_one_is_opened(ledger: PostgresLedger) -> None:
     for turn in range(5):
         leased = await take(ledger, (await submit_many(ledger, 9)).job_ids)
         groups = [leased[at : at + 3] for at in range(0, 9, 3)]
@@ -76,7 +77,7 @@ async def test_of_identical_calls_of_many_processes_one_is_opened(ledger: Ledger
 
 
 @pytest.mark.parametrize("how", [closed_error, closed_unknown])
-async def test_a_call_that_fails_is_followed_by_another_ones(ledger: Ledger, how: Any) -> None:
+async def test_a_call_that_fails_is_followed_by_another_ones(ledger: PostgresLedger, how: Any) -> None:
     first, second, third = await take(ledger, (await submit_many(ledger, 3)).job_ids)
     attempt = await open_one(ledger, first, share=make_terms())
     await ledger.attempts.close_attempts([how(first, attempt)])
@@ -86,7 +87,7 @@ async def test_a_call_that_fails_is_followed_by_another_ones(ledger: Ledger, how
     assert await look(ledger, third) is UNDER_WAY
 
 
-async def test_after_three_failures_each_makes_its_own_call(ledger: Ledger) -> None:
+async def test_after_three_failures_each_makes_its_own_call(ledger: PostgresLedger) -> None:
     first, second, third = await take(ledger, (await submit_many(ledger, 3)).job_ids)
     for _ in range(MOST_FAILED):
         attempt = await open_one(ledger, first, share=make_terms())
@@ -97,7 +98,7 @@ async def test_after_three_failures_each_makes_its_own_call(ledger: Ledger) -> N
     await open_one(ledger, third, share=make_terms())
 
 
-async def test_a_refusal_for_the_rate_is_no_reason_not_to_wait(ledger: Ledger) -> None:
+async def test_a_refusal_for_the_rate_is_no_reason_not_to_wait(ledger: PostgresLedger) -> None:
     first, second, third = await take(ledger, (await submit_many(ledger, 3)).job_ids)
     for _ in range(MOST_FAILED):
         attempt = await open_one(ledger, first, share=make_terms())
@@ -113,7 +114,7 @@ async def test_a_refusal_for_the_rate_is_no_reason_not_to_wait(ledger: Ledger) -
     ids=["does not wait", "under way for too long", "another request", "the deadline is too near"],
 )
 async def test_a_job_that_does_not_wait_makes_its_own_call(
-    ledger: Ledger, clock: Clock, terms: dict[str, Any], request_: dict[str, Any]
+    ledger: PostgresLedger, clock: Clock, terms: dict[str, Any], request_: dict[str, Any]
 ) -> None:
     await open_one(ledger, await submit_and_take(ledger), share=make_terms())
     await clock.advance(60 * SECOND)
@@ -124,7 +125,7 @@ async def test_a_job_that_does_not_wait_makes_its_own_call(
     await open_one(ledger, leased, share=make_terms(**terms))
 
 
-async def test_no_job_waits_for_another_tenant(ledger: Ledger) -> None:
+async def test_no_job_waits_for_another_tenant(ledger: PostgresLedger) -> None:
     await open_one(ledger, await submit_and_take(ledger), share=make_terms())
     leased = await submit_and_take(ledger, batch=make_batch(tenant="another"))
 
@@ -132,7 +133,7 @@ async def test_no_job_waits_for_another_tenant(ledger: Ledger) -> None:
     await open_one(ledger, leased, share=make_terms())
 
 
-async def test_the_call_of_a_dead_worker_is_awaited_until_its_rescue(ledger: Ledger, clock: Clock) -> None:
+async def test_the_call_of_a_dead_worker_is_awaited_until_its_rescue(ledger: PostgresLedger, clock: Clock) -> None:
     first = await submit_and_take(ledger)
     await open_one(ledger, first, share=make_terms())
     await clock.advance(70 * SECOND)
@@ -146,7 +147,7 @@ async def test_the_call_of_a_dead_worker_is_awaited_until_its_rescue(ledger: Led
 
 
 @pytest.mark.parametrize("wrong", [{"model": "a\x00b"}, {"number": 70_000}], ids=["by the driver", "by the server"])
-async def test_an_unstorable_value_is_named_under_locks_too(ledger: Ledger, wrong: dict[str, Any]) -> None:
+async def test_an_unstorable_value_is_named_under_locks_too(ledger: PostgresLedger, wrong: dict[str, Any]) -> None:
     leased = await submit_and_take(ledger)
 
     with pytest.raises(Unstorable):

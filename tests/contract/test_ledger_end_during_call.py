@@ -5,7 +5,7 @@ from decimal import Decimal
 import pytest
 
 from schemas.states import JobState, Step
-from tasks.ports import Ledger, Opened, Purpose
+from tasks.ports import Opened, Purpose
 from tests.builders import (
     closed_ok,
     lease_key,
@@ -18,12 +18,13 @@ from tests.builders import (
 )
 from tests.contract.conftest import Clock
 from tests.contract.situations import ACTOR, HOUR, LEASE, generate, open_one, state, submit_and_take, take_one, view
+from worker.ledger.postgres import PostgresLedger
 
 
 @pytest.mark.parametrize("verb", ["cancel", "cancel_batch", "expire"])
 @pytest.mark.parametrize("step", list(Step))
 async def test_ending_a_job_in_flight_keeps_its_money_and_drops_its_work(
-    ledger: Ledger, clock: Clock, step: Step, verb: str
+    ledger: PostgresLedger, clock: Clock, step: Step, verb: str
 ) -> None:
     batch = make_batch(max_cost_usd=Decimal(1))
     config = make_config(checkers=("local",) if step is Step.LOCAL else ("lexical",))

@@ -20,7 +20,6 @@ from schemas.states import JobState, Step
 from tasks.errors import JobsRefused
 from tasks.ports import Advance, JobView, Leased, NewAttempt, Rendered, Replay
 from tasks.results import result_of
-from tasks.scheduling.outbox import publish
 from tests.builders import (
     closed_error,
     closed_ok,
@@ -54,6 +53,7 @@ from tests.postgres import everything_in
 from worker.ledger.postgres import PostgresLedger
 from worker.ledger.removal import TOMBSTONE, Sealed, StoredJob
 from worker.process.spool import Spool, replay, spool_folder
+from worker.scheduling.outbox import publish
 
 CANARY = "canary-7d1f"
 

@@ -7,7 +7,6 @@ from schemas.grounding import Claim, Evidence, Grounding, Verdict
 from schemas.model_call import ProviderSnapshot, Usage
 from schemas.record import Quality, TimingMs
 from schemas.states import JobState, Outcome, Step
-from tasks.ports import Ledger
 from tests.builders import lease_key, make_failed, make_final, make_prompt, make_record, make_request
 from tests.contract.conftest import Clock
 from tests.contract.situations import (
@@ -25,11 +24,12 @@ from tests.contract.situations import (
     take_one,
     view,
 )
+from worker.ledger.postgres import PostgresLedger
 
 # ---- finishing -------------------------------------------------------------------------------------------------
 
 
-async def test_a_completed_job_has_its_outcome_and_record(ledger: Ledger, clock: Clock) -> None:
+async def test_a_completed_job_has_its_outcome_and_record(ledger: PostgresLedger, clock: Clock) -> None:
     leased = await submit_and_take(ledger)
     await generate(ledger, leased)
     checking = await take_one(ledger, leased.job_id, Step.CHECK)
@@ -47,7 +47,7 @@ async def test_a_completed_job_has_its_outcome_and_record(ledger: Ledger, clock:
     assert done.record.model_copy(update={"created_at": None}) == make_record(checking)
 
 
-async def test_the_record_is_kept_as_written(ledger: Ledger) -> None:
+async def test_the_record_is_kept_as_written(ledger: PostgresLedger) -> None:
     leased = await submit_and_take(ledger, make_request(message_id="m-9"))
     evidence = Evidence(source_index=0, start=4, end=14, score=0.875)
     claim = Claim(text="ready \u2713", start_pos=0, end_pos=7, verdict=Verdict.SUPPORTED, evidence=(evidence,))
@@ -74,7 +74,7 @@ async def test_the_record_is_kept_as_written(ledger: Ledger) -> None:
     assert stored_record.model_copy(update={"created_at": None}) == record
 
 
-async def test_finals_of_lost_leases_are_left_out(ledger: Ledger, clock: Clock) -> None:
+async def test_finals_of_lost_leases_are_left_out(ledger: PostgresLedger, clock: Clock) -> None:
     receipt = await submit_many(ledger, 4)
     valid_job, cancelled, rescued, given_back = await take(ledger, receipt.job_ids)
     await ledger.actions.cancel([cancelled.job_id], ACTOR)
@@ -96,7 +96,7 @@ async def test_finals_of_lost_leases_are_left_out(ledger: Ledger, clock: Clock) 
 # ---- the outbox ------------------------------------------------------------------------------------------------
 
 
-async def test_finals_are_unpublished_until_marked_oldest_first(ledger: Ledger, clock: Clock) -> None:
+async def test_finals_are_unpublished_until_marked_oldest_first(ledger: PostgresLedger, clock: Clock) -> None:
     ids = []
     for _ in range(3):
         ids.append(await finished(ledger))
@@ -116,7 +116,7 @@ async def test_finals_are_unpublished_until_marked_oldest_first(ledger: Ledger, 
     assert (await view(ledger, ids[2])).published_at is None
 
 
-async def test_every_final_state_is_to_be_published(ledger: Ledger, clock: Clock) -> None:
+async def test_every_final_state_is_to_be_published(ledger: PostgresLedger, clock: Clock) -> None:
     failing, cancelled = await take(ledger, (await submit_many(ledger, 2)).job_ids)
     late = await submit_and_take(ledger, make_request("late?", deadline=clock.now() + 5 * SECOND))
     await ledger.queue.finish([make_failed(failing)])
@@ -133,7 +133,7 @@ async def test_every_final_state_is_to_be_published(ledger: Ledger, clock: Clock
     }
 
 
-async def test_the_result_of_an_earlier_run_is_not_taken_for_that_of_the_latest(ledger: Ledger) -> None:
+async def test_the_result_of_an_earlier_run_is_not_taken_for_that_of_the_latest(ledger: PostgresLedger) -> None:
     job_id = await finished(ledger)
     (old,) = await ledger.outbox.unpublished(10, 0 * SECOND)
     await ledger.actions.retry([job_id], ACTOR)
@@ -149,7 +149,7 @@ async def test_the_result_of_an_earlier_run_is_not_taken_for_that_of_the_latest(
     assert await ledger.outbox.unpublished(10, 0 * SECOND) == []
 
 
-async def test_a_result_set_aside_keeps_no_other_back_and_is_tried_again(ledger: Ledger, clock: Clock) -> None:
+async def test_a_result_set_aside_keeps_no_other_back_and_is_tried_again(ledger: PostgresLedger, clock: Clock) -> None:
     first, second = [await finished(ledger) for _ in range(2)]
 
     await ledger.outbox.set_aside(first, ValueError("broken"))
@@ -159,7 +159,7 @@ async def test_a_result_set_aside_keeps_no_other_back_and_is_tried_again(ledger:
     assert {unpublished.job_id for unpublished in await ledger.outbox.unpublished(9, 0 * SECOND)} == {first, second}
 
 
-async def republished(ledger: Ledger, rows: int) -> list[list[UUID]]:
+async def republished(ledger: PostgresLedger, rows: int) -> list[list[UUID]]:
     """The pages of a walk to its end."""
     pages = []
     while (page := await ledger.outbox.republish_page(rows)) is not None:
@@ -171,7 +171,7 @@ async def republished(ledger: Ledger, rows: int) -> list[list[UUID]]:
     return pages
 
 
-async def test_results_are_published_again_in_pages_when_redis_lost_them(ledger: Ledger, clock: Clock) -> None:
+async def test_results_are_published_again_in_pages_when_redis_lost_them(ledger: PostgresLedger, clock: Clock) -> None:
     old = await finished(ledger)
     await clock.advance(2 * HOUR)
     new = []
@@ -190,7 +190,7 @@ async def test_results_are_published_again_in_pages_when_redis_lost_them(ledger:
     assert await ledger.outbox.unpublished(10, 0 * SECOND) == []
 
 
-async def test_results_that_ended_together_are_republished_each_once(ledger: Ledger) -> None:
+async def test_results_that_ended_together_are_republished_each_once(ledger: PostgresLedger) -> None:
     ids = (await submit_many(ledger, 7)).job_ids
     await ledger.actions.cancel(ids, ACTOR)
     await ledger.outbox.mark_published([(job_id, 1) for job_id in ids])
@@ -202,7 +202,7 @@ async def test_results_that_ended_together_are_republished_each_once(ledger: Led
     assert {job_id for page in pages for job_id in page} == set(ids)
 
 
-async def test_results_in_the_outbox_are_not_published_by_the_walk_too(ledger: Ledger) -> None:
+async def test_results_in_the_outbox_are_not_published_by_the_walk_too(ledger: PostgresLedger) -> None:
     published, waiting = [await finished(ledger) for _ in range(2)]
     await ledger.outbox.mark_published([(published, 1)])
 
@@ -212,7 +212,7 @@ async def test_results_in_the_outbox_are_not_published_by_the_walk_too(ledger: L
     assert [unpublished.job_id for unpublished in await ledger.outbox.unpublished(9, 0 * SECOND)] == [waiting]
 
 
-async def test_hints_are_forgotten_when_redis_lost_them(ledger: Ledger) -> None:
+async def test_hints_are_forgotten_when_redis_lost_them(ledger: PostgresLedger) -> None:
     receipt = await submit_many(ledger, 2)
     assert len(await ledger.duties.take_hints(Step.GENERATE, 10, 10, HOUR)) == 2
     assert await ledger.duties.take_hints(Step.GENERATE, 10, 10, HOUR) == []

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from tasks.errors import JobsRefused
-from tasks.ports import InputLine, Ledger, NewBatch, NewJob, Refused, Repeated
+from tasks.ports import InputLine, NewBatch, NewJob, Refused, Repeated
 from tasks.submit import submit as submit_message
 from tests.builders import make_batch, make_jobs, make_request
 from tests.contract.situations import ACTOR, submit
@@ -17,7 +17,7 @@ from worker.ledger.submission import MOST_CHARACTERS
 BAD = Refused(1, "config.mode: no such mode", "config.mode", "q1", "in.jsonl, line 2")
 
 
-async def lines(ledger: Ledger, batch: NewBatch) -> list[InputLine]:
+async def lines(ledger: PostgresLedger, batch: NewBatch) -> list[InputLine]:
     return [line async for line in ledger.reading.input_lines(batch.id)]
 
 
@@ -25,7 +25,7 @@ def at(job: NewJob, position: int) -> NewJob:
     return replace(job, position=position)
 
 
-async def test_refused_lines_are_read_by_position_with_their_reasons(ledger: Ledger) -> None:
+async def test_refused_lines_are_read_by_position_with_their_reasons(ledger: PostgresLedger) -> None:
     batch = make_batch()
     (job,) = make_jobs(make_request("A?"))
     bare = Refused(2, "no")
@@ -33,7 +33,7 @@ async def test_refused_lines_are_read_by_position_with_their_reasons(ledger: Led
     assert await lines(ledger, batch) == [BAD, bare]
 
 
-async def test_jobs_that_the_ledger_refuses_or_knows_stand_there_with_their_place(ledger: Ledger) -> None:
+async def test_jobs_that_the_ledger_refuses_or_knows_stand_there_with_their_place(ledger: PostgresLedger) -> None:
     old = await submit(ledger, make_request("A?", idempotency_key="a"), make_request("B?", idempotency_key="b"))
     batch = make_batch()
     known_job, conflict, new = make_jobs(
@@ -51,7 +51,7 @@ async def test_jobs_that_the_ledger_refuses_or_knows_stand_there_with_their_plac
     assert "was used before" in str(last)
 
 
-async def test_refused_jobs_of_a_message_are_stored_with_its_batch(ledger: Ledger) -> None:
+async def test_refused_jobs_of_a_message_are_stored_with_its_batch(ledger: PostgresLedger) -> None:
     batch = make_batch()
     answer = await submit_message(
         ledger.submission, [{"query": "A?"}, {"query": "B?", "config": {"mode": "no"}}], batch=batch
@@ -61,7 +61,7 @@ async def test_refused_jobs_of_a_message_are_stored_with_its_batch(ledger: Ledge
     assert (line.position, line.field, line.place) == (1, "config.mode", None)
 
 
-async def test_a_batch_handed_in_again_does_not_double_its_lines(ledger: Ledger) -> None:
+async def test_a_batch_handed_in_again_does_not_double_its_lines(ledger: PostgresLedger) -> None:
     batch = make_batch(key="night")
     (job,) = make_jobs(make_request("A?"))
     await ledger.submission.submit(batch, [[at(job, 0)]], refused=[BAD])
@@ -72,7 +72,7 @@ async def test_a_batch_handed_in_again_does_not_double_its_lines(ledger: Ledger)
     assert await lines(ledger, batch) == [BAD]
 
 
-async def test_nothing_is_kept_where_no_batch_is_written(ledger: Ledger) -> None:
+async def test_nothing_is_kept_where_no_batch_is_written(ledger: PostgresLedger) -> None:
     await submit(ledger, make_request("A?", idempotency_key="a"))
     known_job, conflict = make_jobs(make_request("A?", idempotency_key="a"), make_request("B?", idempotency_key="a"))
     nothing_new, all_refused = make_batch(), make_batch()
@@ -84,7 +84,7 @@ async def test_nothing_is_kept_where_no_batch_is_written(ledger: Ledger) -> None
     assert await lines(ledger, nothing_new) == await lines(ledger, all_refused) == []
 
 
-async def test_a_line_takes_bounded_room_and_holds_nothing_that_can_not_be_stored(ledger: Ledger) -> None:
+async def test_a_line_takes_bounded_room_and_holds_nothing_that_can_not_be_stored(ledger: PostgresLedger) -> None:
     batch = make_batch()
     (job,) = make_jobs(make_request("A?"))
     await ledger.submission.submit(

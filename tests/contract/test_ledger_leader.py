@@ -5,7 +5,7 @@ from decimal import Decimal
 from typing import Any
 
 from schemas.states import HeldReason, JobState, Step
-from tasks.ports import Advance, Ledger, Outlook
+from tasks.ports import Advance, Outlook
 from tests.builders import lease_key, make_attempt, make_batch, make_config, make_request
 from tests.contract.conftest import Clock
 from tests.contract.situations import (
@@ -21,20 +21,21 @@ from tests.contract.situations import (
     submit_many,
     take,
 )
+from worker.ledger.postgres import PostgresLedger
 
 LEAD = 5 * SECOND
 CHECKS = 2
 
 
-async def attend(ledger: Ledger, worker: str, *, age: timedelta = 0 * SECOND, **more: Any) -> Outlook:
+async def attend(ledger: PostgresLedger, worker: str, *, age: timedelta = 0 * SECOND, **more: Any) -> Outlook:
     return await ledger.duties.attend(worker, LEAD, age, CHECKS, **more)
 
 
-async def leads(ledger: Ledger, worker: str, **more: Any) -> bool:
+async def leads(ledger: PostgresLedger, worker: str, **more: Any) -> bool:
     return (await attend(ledger, worker, **more)).leads
 
 
-async def test_a_lead_from_before_the_clock_was_set_back_ends(ledger: Ledger, clock: Clock) -> None:
+async def test_a_lead_from_before_the_clock_was_set_back_ends(ledger: PostgresLedger, clock: Clock) -> None:
     await clock.advance(HOUR)
     assert await leads(ledger, "a")
     await clock.advance(-HOUR)
@@ -42,7 +43,7 @@ async def test_a_lead_from_before_the_clock_was_set_back_ends(ledger: Ledger, cl
     assert await leads(ledger, "b")
 
 
-async def test_a_leader_sees_what_is_due_late_and_lost(ledger: Ledger, clock: Clock) -> None:
+async def test_a_leader_sees_what_is_due_late_and_lost(ledger: PostgresLedger, clock: Clock) -> None:
     await submit_many(ledger, 1, scheduled_at=clock.now() + HOUR)
     await submit_and_take(ledger)
     await submit_many(ledger, 1, deadline=clock.now() + HOUR)
@@ -61,7 +62,7 @@ async def test_a_leader_sees_what_is_due_late_and_lost(ledger: Ledger, clock: Cl
     assert (done.due, done.late, done.lost) == (False, False, False)
 
 
-async def test_an_open_attempt_of_a_job_that_ended_counts_as_lost(ledger: Ledger) -> None:
+async def test_an_open_attempt_of_a_job_that_ended_counts_as_lost(ledger: PostgresLedger) -> None:
     leased = await submit_and_take(ledger)
     await open_one(ledger, leased)
     assert not (await attend(ledger, "a")).lost
@@ -69,7 +70,7 @@ async def test_an_open_attempt_of_a_job_that_ended_counts_as_lost(ledger: Ledger
     assert (await attend(ledger, "a")).lost
 
 
-async def test_a_leader_sees_a_batch_that_waits_for_money(ledger: Ledger) -> None:
+async def test_a_leader_sees_a_batch_that_waits_for_money(ledger: PostgresLedger) -> None:
     receipt = await submit_many(ledger, 3, batch=make_batch(max_cost_usd=Decimal("0.5")))
     (first,) = await take(ledger, receipt.job_ids[:1])
     assert not (await attend(ledger, "a")).unsettled
@@ -81,7 +82,7 @@ async def test_a_leader_sees_a_batch_that_waits_for_money(ledger: Ledger) -> Non
     assert not (await attend(ledger, "a")).unsettled
 
 
-async def test_a_leader_sees_what_is_to_be_published(ledger: Ledger, clock: Clock) -> None:
+async def test_a_leader_sees_what_is_to_be_published(ledger: PostgresLedger, clock: Clock) -> None:
     job_id = await finished(ledger)
     assert not (await attend(ledger, "a", age=30 * SECOND)).unpublished
     await clock.advance(40 * SECOND)
@@ -97,7 +98,7 @@ async def test_a_leader_sees_what_is_to_be_published(ledger: Ledger, clock: Cloc
     assert not (await attend(ledger, "a")).republishing
 
 
-async def test_everybody_learns_that_the_check_is_behind_and_what_is_available(ledger: Ledger) -> None:
+async def test_everybody_learns_that_the_check_is_behind_and_what_is_available(ledger: PostgresLedger) -> None:
     local = make_config(checkers=("local",))
     await submit(ledger, *(make_request(f"{n}", response="x") for n in range(CHECKS)))
     assert not (await attend(ledger, "a")).check_behind
@@ -114,7 +115,7 @@ async def test_everybody_learns_that_the_check_is_behind_and_what_is_available(l
     assert (await attend(ledger, "b")).available == frozenset()
 
 
-async def test_jobs_are_counted_of_known_batches_and_of_the_newest(ledger: Ledger, clock: Clock) -> None:
+async def test_jobs_are_counted_of_known_batches_and_of_the_newest(ledger: PostgresLedger, clock: Clock) -> None:
     receipts = []
     for number in (3, 1, 2):
         receipts.append(await submit_many(ledger, number, make_batch(name=f"of {number}")))
@@ -133,7 +134,7 @@ async def test_jobs_are_counted_of_known_batches_and_of_the_newest(ledger: Ledge
     assert [counts.name for counts in await ledger.duties.batch_counts([], 2)] == ["of 1", "of 2"]
 
 
-async def test_urgent_jobs_wait_once_they_were_available_for_a_while(ledger: Ledger, clock: Clock) -> None:
+async def test_urgent_jobs_wait_once_they_were_available_for_a_while(ledger: PostgresLedger, clock: Clock) -> None:
     await submit(ledger, make_request("bulk?"))
     await clock.advance(HOUR)
     assert not await ledger.duties.urgent_waits(SECOND)

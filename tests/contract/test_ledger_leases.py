@@ -6,7 +6,7 @@ import pytest
 
 from schemas.failure import FailureKind
 from schemas.states import HeldReason, JobState, Step
-from tasks.ports import Advance, LeaseKey, Ledger, Opened
+from tasks.ports import Advance, LeaseKey, Opened
 from tests.builders import (
     closed_error,
     closed_ok,
@@ -37,11 +37,12 @@ from tests.contract.situations import (
     take_one,
     view,
 )
+from worker.ledger.postgres import PostgresLedger
 
 # ---- taking ----------------------------------------------------------------------------------------------------
 
 
-async def test_a_lease_makes_the_job_running(ledger: Ledger) -> None:
+async def test_a_lease_makes_the_job_running(ledger: PostgresLedger) -> None:
     receipt = await submit(ledger, make_request(custom_id="q", priority=7), batch=make_batch("other"))
 
     leased = await take_one(ledger, receipt.job_ids[0])
@@ -54,7 +55,7 @@ async def test_a_lease_makes_the_job_running(ledger: Ledger) -> None:
     assert running.started_at is not None
 
 
-async def test_ids_of_other_states_and_steps_and_unknown_ids_are_skipped(ledger: Ledger, clock: Clock) -> None:
+async def test_ids_of_other_states_and_steps_and_unknown_ids_are_skipped(ledger: PostgresLedger, clock: Clock) -> None:
     receipt = await submit(
         ledger,
         make_request("A?"),
@@ -72,7 +73,7 @@ async def test_ids_of_other_states_and_steps_and_unknown_ids_are_skipped(ledger:
     assert await state(ledger, receipt.job_ids[4]) is JobState.AVAILABLE
 
 
-async def test_an_idle_worker_gets_the_highest_priority(ledger: Ledger, clock: Clock) -> None:
+async def test_an_idle_worker_gets_the_highest_priority(ledger: PostgresLedger, clock: Clock) -> None:
     priorities = [0, 5, -3, 9, 5]
     await submit(ledger, *(make_request(f"{p}?", priority=p) for p in priorities))
     await submit(ledger, make_request("late?", priority=50, deadline=clock.now() + SECOND))
@@ -88,7 +89,7 @@ async def test_an_idle_worker_gets_the_highest_priority(ledger: Ledger, clock: C
 # ---- keeping ---------------------------------------------------------------------------------------------------
 
 
-async def test_a_renewed_lease_is_not_rescued(ledger: Ledger, clock: Clock) -> None:
+async def test_a_renewed_lease_is_not_rescued(ledger: PostgresLedger, clock: Clock) -> None:
     leased = await submit_and_take(ledger)
     for _ in range(3):
         await clock.advance(45 * SECOND)
@@ -99,7 +100,7 @@ async def test_a_renewed_lease_is_not_rescued(ledger: Ledger, clock: Clock) -> N
     assert await ledger.queue.finish([make_final(leased)]) == {leased.job_id}
 
 
-async def test_a_lease_that_ran_out_can_be_renewed_until_someone_takes_it(ledger: Ledger, clock: Clock) -> None:
+async def test_a_lease_that_ran_out_can_be_renewed_until_someone_takes_it(ledger: PostgresLedger, clock: Clock) -> None:
     leased = await submit_and_take(ledger)
     await clock.advance(2 * LEASE)
 
@@ -107,7 +108,7 @@ async def test_a_lease_that_ran_out_can_be_renewed_until_someone_takes_it(ledger
     assert await ledger.duties.rescue(10, None) == []
 
 
-async def test_renewal_tells_which_leases_are_lost(ledger: Ledger) -> None:
+async def test_renewal_tells_which_leases_are_lost(ledger: PostgresLedger) -> None:
     receipt = await submit_many(ledger, 3)
     valid_job, cancelled, given_back = await take(ledger, receipt.job_ids)
     await ledger.actions.cancel([cancelled.job_id], ACTOR)
@@ -124,7 +125,7 @@ async def test_renewal_tells_which_leases_are_lost(ledger: Ledger) -> None:
     assert (await ledger.queue.renew([], LEASE)).lost == set()
 
 
-async def test_a_lost_token_can_do_nothing(ledger: Ledger, clock: Clock) -> None:
+async def test_a_lost_token_can_do_nothing(ledger: PostgresLedger, clock: Clock) -> None:
     old = await submit_and_take(ledger)
     await clock.advance(2 * LEASE)
     await ledger.duties.rescue(10, None)
@@ -143,7 +144,7 @@ async def test_a_lost_token_can_do_nothing(ledger: Ledger, clock: Clock) -> None
 # ---- giving back -----------------------------------------------------------------------------------------------
 
 
-async def test_a_job_handed_back_is_available_at_once(ledger: Ledger) -> None:
+async def test_a_job_handed_back_is_available_at_once(ledger: PostgresLedger) -> None:
     leased = await submit_and_take(ledger)
 
     assert await ledger.queue.hand_back([lease_key(leased)]) == {leased.job_id}
@@ -154,7 +155,7 @@ async def test_a_job_handed_back_is_available_at_once(ledger: Ledger) -> None:
     assert (again.run, again.round, again.attempts, again.spent) == (leased.run, leased.round, 0, 0)
 
 
-async def test_a_job_with_an_open_attempt_is_not_handed_back(ledger: Ledger) -> None:
+async def test_a_job_with_an_open_attempt_is_not_handed_back(ledger: PostgresLedger) -> None:
     receipt = await submit_many(ledger, 2)
     calling, idle = await take(ledger, receipt.job_ids)
     attempt = await open_one(ledger, calling)
@@ -167,7 +168,7 @@ async def test_a_job_with_an_open_attempt_is_not_handed_back(ledger: Ledger) -> 
     assert await ledger.queue.hand_back([lease_key(calling)]) == {calling.job_id}
 
 
-async def test_a_deferred_job_waits_its_time(ledger: Ledger, clock: Clock) -> None:
+async def test_a_deferred_job_waits_its_time(ledger: PostgresLedger, clock: Clock) -> None:
     leased = await submit_and_take(ledger)
 
     assert await ledger.queue.defer(lease_key(leased), later(leased, delay=30 * SECOND, event="snooze"))
@@ -180,7 +181,7 @@ async def test_a_deferred_job_waits_its_time(ledger: Ledger, clock: Clock) -> No
     assert [event["kind"] for event in (await ledger.reading.job_detail(leased.job_id)).events] == ["snooze"]
 
 
-async def test_a_job_deferred_with_a_reason_is_held(ledger: Ledger, clock: Clock) -> None:
+async def test_a_job_deferred_with_a_reason_is_held(ledger: PostgresLedger, clock: Clock) -> None:
     leased = await submit_and_take(ledger)
 
     await ledger.queue.defer(lease_key(leased), later(leased, held_reason=HeldReason.BUDGET, event="hold"))
@@ -194,7 +195,7 @@ async def test_a_job_deferred_with_a_reason_is_held(ledger: Ledger, clock: Clock
 # ---- what the holder is told -----------------------------------------------------------------------------------
 
 
-async def test_the_lease_includes_the_outcomes_of_earlier_attempts(ledger: Ledger, clock: Clock) -> None:
+async def test_the_lease_includes_the_outcomes_of_earlier_attempts(ledger: PostgresLedger, clock: Clock) -> None:
     leased = await submit_and_take(ledger)
     closings = [
         (closed_error, {"spent": True}),
@@ -215,7 +216,7 @@ async def test_the_lease_includes_the_outcomes_of_earlier_attempts(ledger: Ledge
     assert leased.first_opened_ago_ms == pytest.approx(6_000, abs=3_000)
 
 
-async def test_a_new_round_starts_without_an_answer_but_keeps_its_failures(ledger: Ledger) -> None:
+async def test_a_new_round_starts_without_an_answer_but_keeps_its_failures(ledger: PostgresLedger) -> None:
     leased = await submit_and_take(ledger)
     attempt = await open_one(ledger, leased)
     await ledger.attempts.close_attempts([closed_error(leased, attempt)])
@@ -234,7 +235,7 @@ async def test_a_new_round_starts_without_an_answer_but_keeps_its_failures(ledge
     assert (await take_one(ledger, leased.job_id, Step.CHECK)).stored is not None
 
 
-async def test_the_check_gets_the_stored_answer(ledger: Ledger) -> None:
+async def test_the_check_gets_the_stored_answer(ledger: PostgresLedger) -> None:
     leased = await submit_and_take(ledger)
     attempt = await open_one(ledger, leased)
     closed = closed_ok(leased, attempt, "By morning [1].", then=to_check(leased), timing_ms={"llm": 250.0})
@@ -251,7 +252,7 @@ async def test_the_check_gets_the_stored_answer(ledger: Ledger) -> None:
     assert stored.timing_ms == {"llm": 250.0}
 
 
-async def test_time_sent_away_by_a_limit_is_noted_until_the_step_ends(ledger: Ledger, clock: Clock) -> None:
+async def test_time_sent_away_by_a_limit_is_noted_until_the_step_ends(ledger: PostgresLedger, clock: Clock) -> None:
     receipt = await submit(ledger)
     (job_id,) = receipt.job_ids
     for trip in range(2):
@@ -278,7 +279,7 @@ async def test_time_sent_away_by_a_limit_is_noted_until_the_step_ends(ledger: Le
     assert (await take_one(ledger, job_id, Step.CHECK)).limited_ms == 0
 
 
-async def test_ages_are_by_the_ledgers_clock(ledger: Ledger, clock: Clock) -> None:
+async def test_ages_are_by_the_ledgers_clock(ledger: PostgresLedger, clock: Clock) -> None:
     receipt = await submit(ledger)
     await clock.advance(timedelta(seconds=100))
     first = await take_one(ledger, receipt.job_ids[0])
@@ -295,7 +296,7 @@ async def test_ages_are_by_the_ledgers_clock(ledger: Ledger, clock: Clock) -> No
 
 
 @pytest.mark.parametrize("said_by", ["job", "batch"])
-async def test_a_job_ages_from_when_it_was_due(ledger: Ledger, clock: Clock, said_by: str) -> None:
+async def test_a_job_ages_from_when_it_was_due(ledger: PostgresLedger, clock: Clock, said_by: str) -> None:
     due = clock.now() + HOUR
     request = make_request(scheduled_at=due if said_by == "job" else None)
     batch = make_batch(not_before=due if said_by == "batch" else None)
@@ -310,7 +311,7 @@ async def test_a_job_ages_from_when_it_was_due(ledger: Ledger, clock: Clock, sai
     assert leased.waited_ms == pytest.approx(20_000, abs=5_000)
 
 
-async def test_a_lease_may_be_bounded_by_priority_from_both_sides(ledger: Ledger) -> None:
+async def test_a_lease_may_be_bounded_by_priority_from_both_sides(ledger: PostgresLedger) -> None:
     requests = [make_request(f"{priority}?", priority=priority) for priority in (-5, 0, 1, 9)]
     receipt = await submit(ledger, *requests)
     least, bulk, urgent, most = receipt.job_ids

@@ -8,7 +8,7 @@ import pytest
 from schemas.generation import CheckerName
 from schemas.job import JobRequest, Recheck
 from schemas.states import JobState, Outcome, Step
-from tasks.ports import Advance, Ledger, Purpose
+from tasks.ports import Advance, Purpose
 from tests.builders import (
     closed_ok,
     lease_key,
@@ -18,6 +18,7 @@ from tests.builders import (
     make_request,
 )
 from tests.contract.situations import ACTOR, LEASE, submit, submit_and_take, take, take_one, view
+from worker.ledger.postgres import PostgresLedger
 
 WORDS = (CheckerName.STRUCTURE, CheckerName.LEXICAL)
 READ = (*WORDS, CheckerName.LOCAL)
@@ -29,17 +30,17 @@ def check_request(number: int, *checkers: CheckerName) -> JobRequest:
     return make_request(f"{number}?", response="It is ready.", config=make_config(checkers=checkers))
 
 
-async def both(ledger: Ledger) -> tuple[UUID, UUID]:
+async def both(ledger: PostgresLedger) -> tuple[UUID, UUID]:
     """Two jobs that wait for their check: by words alone, and by the model."""
     plain, read = (await submit(ledger, check_request(0, *WORDS), check_request(1, *READ))).job_ids
     return plain, read
 
 
-async def step_of(ledger: Ledger, job_id: UUID) -> Step:
+async def step_of(ledger: PostgresLedger, job_id: UUID) -> Step:
     return (await view(ledger, job_id)).step
 
 
-async def test_each_of_two_workers_gets_only_the_jobs_of_its_step(ledger: Ledger) -> None:
+async def test_each_of_two_workers_gets_only_the_jobs_of_its_step(ledger: PostgresLedger) -> None:
     plain, read = await both(ledger)
 
     assert await take(ledger, [read], Step.CHECK) == []
@@ -53,7 +54,7 @@ async def test_each_of_two_workers_gets_only_the_jobs_of_its_step(ledger: Ledger
     assert await ledger.queue.finish([make_final(job) for job in (*by_words, *by_model)]) == {plain, read}
 
 
-async def test_a_judges_answer_is_found_in_the_step_of_the_model_too(ledger: Ledger) -> None:
+async def test_a_judges_answer_is_found_in_the_step_of_the_model_too(ledger: PostgresLedger) -> None:
     leased = await submit_and_take(ledger, make_request(config=make_config(checkers=READ)))
     attempt = make_attempt(leased)
     await ledger.attempts.open_attempts([attempt])
@@ -83,7 +84,7 @@ async def test_a_judges_answer_is_found_in_the_step_of_the_model_too(ledger: Led
     ],
 )
 async def test_a_recheck_goes_where_the_layers_it_asks_for_are(
-    ledger: Ledger, of_job: tuple[CheckerName, ...], of_recheck: tuple[CheckerName, ...] | None, step: Step
+    ledger: PostgresLedger, of_job: tuple[CheckerName, ...], of_recheck: tuple[CheckerName, ...] | None, step: Step
 ) -> None:
     (job_id,) = (await submit(ledger, check_request(0, *of_job))).job_ids
     first = await take_one(ledger, job_id, Step.LOCAL if CheckerName.LOCAL in of_job else Step.CHECK)
@@ -99,14 +100,14 @@ async def test_a_recheck_goes_where_the_layers_it_asks_for_are(
     assert await step_of(ledger, job_id) is first.step
 
 
-async def test_a_retry_begins_with_a_new_answer_where_none_was_given(ledger: Ledger) -> None:
+async def test_a_retry_begins_with_a_new_answer_where_none_was_given(ledger: PostgresLedger) -> None:
     leased = await submit_and_take(ledger, make_request(config=make_config(checkers=READ)))
     await ledger.queue.finish([make_final(leased)])
     await ledger.actions.retry([leased.job_id], ACTOR)
     assert await step_of(ledger, leased.job_id) is Step.GENERATE
 
 
-async def test_jobs_of_an_unserved_step_move_to_another_step_with_a_note(ledger: Ledger) -> None:
+async def test_jobs_of_an_unserved_step_move_to_another_step_with_a_note(ledger: PostgresLedger) -> None:
     ids = (await submit(ledger, *(check_request(n, *READ) for n in range(3)), check_request(3, *WORDS))).job_ids
     await ledger.duties.take_hints(Step.LOCAL, 9, 9, AGAIN)
     waiting_job = await take_one(ledger, ids[0], Step.LOCAL)

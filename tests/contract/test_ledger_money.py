@@ -5,7 +5,7 @@ from decimal import Decimal
 
 from schemas.failure import FailureKind
 from schemas.states import HeldReason, JobState, Step
-from tasks.ports import Leased, Ledger, Opened, Purpose
+from tasks.ports import Leased, Opened, Purpose
 from tests.builders import (
     closed_error,
     closed_ok,
@@ -31,22 +31,23 @@ from tests.contract.situations import (
     take_one,
     view,
 )
+from worker.ledger.postgres import PostgresLedger
 
 
-async def leased_under(ledger: Ledger, ceiling: str | None, number: int = 1) -> list[Leased]:
+async def leased_under(ledger: PostgresLedger, ceiling: str | None, number: int = 1) -> list[Leased]:
     """Leased jobs of a batch with this ceiling."""
     batch = make_batch(max_cost_usd=None if ceiling is None else Decimal(ceiling))
     receipt = await submit_many(ledger, number, batch=batch)
     return await take(ledger, receipt.job_ids)
 
 
-async def money(ledger: Ledger, leased: Leased) -> tuple[Decimal, Decimal | None]:
+async def money(ledger: PostgresLedger, leased: Leased) -> tuple[Decimal, Decimal | None]:
     """The reserved and spent money of the leased job's batch."""
     status = await ledger.reading.batch_status(leased.batch_id)
     return status.reserved_usd, status.spent_usd
 
 
-async def test_the_ceiling_is_kept_in_order_within_a_call(ledger: Ledger) -> None:
+async def test_the_ceiling_is_kept_in_order_within_a_call(ledger: PostgresLedger) -> None:
     leased = await leased_under(ledger, "1", number=4)
     reservations = ["0.6", "0.5", "0.4", "0.1"]
     attempts = [make_attempt(job, reserved_usd=Decimal(usd)) for job, usd in zip(leased, reservations, strict=True)]
@@ -60,7 +61,7 @@ async def test_the_ceiling_is_kept_in_order_within_a_call(ledger: Ledger) -> Non
     assert (waiting.state, waiting.held_reason) == (JobState.SCHEDULED, HeldReason.BUDGET)
 
 
-async def test_spent_money_counts_against_the_ceiling(ledger: Ledger) -> None:
+async def test_spent_money_counts_against_the_ceiling(ledger: PostgresLedger) -> None:
     first, two = await leased_under(ledger, "1", number=2)
     attempt = await open_one(ledger, first, reserved_usd=Decimal("0.9"))
     refused = make_attempt(two, reserved_usd=Decimal("0.9"))
@@ -74,7 +75,7 @@ async def test_spent_money_counts_against_the_ceiling(ledger: Ledger) -> None:
     assert await ledger.attempts.open_attempts([make_attempt(again, reserved_usd=Decimal("0.9"))]) == [Opened.OPENED]
 
 
-async def test_a_batch_does_not_pay_for_another(ledger: Ledger) -> None:
+async def test_a_batch_does_not_pay_for_another(ledger: PostgresLedger) -> None:
     (poor,) = await leased_under(ledger, "0.1")
     (rich,) = await leased_under(ledger, "10")
     attempts = [make_attempt(job, reserved_usd=Decimal(1)) for job in (poor, rich)]
@@ -82,7 +83,7 @@ async def test_a_batch_does_not_pay_for_another(ledger: Ledger) -> None:
     assert await ledger.attempts.open_attempts(attempts) == [Opened.ON_HOLD, Opened.OPENED]
 
 
-async def test_a_failure_can_cost_money(ledger: Ledger) -> None:
+async def test_a_failure_can_cost_money(ledger: PostgresLedger) -> None:
     (leased,) = await leased_under(ledger, "1")
     attempt = await open_one(ledger, leased, reserved_usd=Decimal("0.5"))
 
@@ -92,7 +93,7 @@ async def test_a_failure_can_cost_money(ledger: Ledger) -> None:
     assert (await view(ledger, leased.job_id)).cost_usd == Decimal("0.05")
 
 
-async def test_more_than_was_reserved_is_recorded_as_it_is(ledger: Ledger) -> None:
+async def test_more_than_was_reserved_is_recorded_as_it_is(ledger: PostgresLedger) -> None:
     first, two = await leased_under(ledger, "1", number=2)
     attempt = await open_one(ledger, first, reserved_usd=Decimal("0.5"))
 
@@ -102,7 +103,7 @@ async def test_more_than_was_reserved_is_recorded_as_it_is(ledger: Ledger) -> No
     assert await ledger.attempts.open_attempts([make_attempt(two, reserved_usd=Decimal("0.01"))]) == [Opened.ON_HOLD]
 
 
-async def test_what_is_less_than_the_ledger_counts_adds_up(ledger: Ledger) -> None:
+async def test_what_is_less_than_the_ledger_counts_adds_up(ledger: PostgresLedger) -> None:
     usd = Decimal("0.000000016")  # stored as 0.00000002, and two of them as 0.00000004
     leased = await leased_under(ledger, "1", number=2)
     attempts = [make_attempt(job, reserved_usd=usd) for job in leased]
@@ -117,7 +118,7 @@ async def test_what_is_less_than_the_ledger_counts_adds_up(ledger: Ledger) -> No
     assert {(await view(ledger, job.job_id)).cost_usd for job in leased} == {Decimal("0.00000002")}
 
 
-async def test_an_unknown_outcome_is_charged_at_worst_case(ledger: Ledger) -> None:
+async def test_an_unknown_outcome_is_charged_at_worst_case(ledger: PostgresLedger) -> None:
     (leased,) = await leased_under(ledger, "1")
     attempt = await open_one(ledger, leased, reserved_usd=Decimal("0.7"))
 
@@ -130,7 +131,7 @@ async def test_an_unknown_outcome_is_charged_at_worst_case(ledger: Ledger) -> No
     assert await ledger.attempts.open_attempts([make_attempt(leased, reserved_usd=Decimal("0.4"))]) == [Opened.ON_HOLD]
 
 
-async def test_unknown_twice_is_charged_once(ledger: Ledger, clock: Clock) -> None:
+async def test_unknown_twice_is_charged_once(ledger: PostgresLedger, clock: Clock) -> None:
     (leased,) = await leased_under(ledger, "1")
     attempt = await open_one(ledger, leased, reserved_usd=Decimal("0.7"))
     await clock.advance(2 * LEASE)
@@ -142,7 +143,7 @@ async def test_unknown_twice_is_charged_once(ledger: Ledger, clock: Clock) -> No
     assert (await view(ledger, leased.job_id)).cost_usd == Decimal("0.7")
 
 
-async def test_a_rescue_charges_what_was_open(ledger: Ledger, clock: Clock) -> None:
+async def test_a_rescue_charges_what_was_open(ledger: PostgresLedger, clock: Clock) -> None:
     calling, idle = await leased_under(ledger, "1", number=2)
     await open_one(ledger, calling, reserved_usd=Decimal("0.7"))
     await clock.advance(2 * LEASE)
@@ -155,7 +156,7 @@ async def test_a_rescue_charges_what_was_open(ledger: Ledger, clock: Clock) -> N
     assert not costs[idle.job_id]
 
 
-async def test_the_late_answer_corrects_the_charge(ledger: Ledger, clock: Clock) -> None:
+async def test_the_late_answer_corrects_the_charge(ledger: PostgresLedger, clock: Clock) -> None:
     (leased,) = await leased_under(ledger, "1")
     attempt = await open_one(ledger, leased, reserved_usd=Decimal("0.7"))
     await clock.advance(2 * LEASE)
@@ -171,7 +172,7 @@ async def test_the_late_answer_corrects_the_charge(ledger: Ledger, clock: Clock)
     assert again.unknown == 0
 
 
-async def test_late_news_of_a_failed_call_corrects_the_charge(ledger: Ledger, clock: Clock) -> None:
+async def test_late_news_of_a_failed_call_corrects_the_charge(ledger: PostgresLedger, clock: Clock) -> None:
     (leased,) = await leased_under(ledger, "1")
     attempt = await open_one(ledger, leased, reserved_usd=Decimal("0.7"))
     await clock.advance(2 * LEASE)
@@ -188,7 +189,7 @@ async def test_late_news_of_a_failed_call_corrects_the_charge(ledger: Ledger, cl
     assert (again.unknown, again.spent) == (0, 0)
 
 
-async def test_a_jobs_cost_is_the_sum_of_its_attempts(ledger: Ledger) -> None:
+async def test_a_jobs_cost_is_the_sum_of_its_attempts(ledger: PostgresLedger) -> None:
     (leased,) = await leased_under(ledger, None)
     cents = Decimal("0.000001")
     for number in range(1, 4):
@@ -209,7 +210,7 @@ async def test_a_jobs_cost_is_the_sum_of_its_attempts(ledger: Ledger) -> None:
     assert await money(ledger, leased) == (0, 15 * cents)
 
 
-async def test_a_higher_ceiling_releases_what_waited_for_it(ledger: Ledger) -> None:
+async def test_a_higher_ceiling_releases_what_waited_for_it(ledger: PostgresLedger) -> None:
     leased = await leased_under(ledger, "1", number=3)
     for job, reason in zip(leased, (HeldReason.BUDGET, HeldReason.BUDGET, HeldReason.LANE_PAUSED), strict=True):
         await ledger.queue.defer(lease_key(job), later(job, held_reason=reason))
@@ -224,7 +225,7 @@ async def test_a_higher_ceiling_releases_what_waited_for_it(ledger: Ledger) -> N
     assert (await view(ledger, leased[2].job_id)).held_reason == HeldReason.LANE_PAUSED
 
 
-async def test_a_cost_with_an_unknown_price_is_never_zero(ledger: Ledger) -> None:
+async def test_a_cost_with_an_unknown_price_is_never_zero(ledger: PostgresLedger) -> None:
     receipt = await submit_many(ledger, 2)
     before = [view.cost_usd for view in await ledger.reading.views(receipt.job_ids)]
     assert before == [Decimal(0)] * 2
@@ -240,7 +241,9 @@ async def test_a_cost_with_an_unknown_price_is_never_zero(ledger: Ledger) -> Non
     assert checked == costs
 
 
-async def test_a_lost_call_without_a_price_costs_an_unknown_amount_until_its_answer_comes(ledger: Ledger) -> None:
+async def test_a_lost_call_without_a_price_costs_an_unknown_amount_until_its_answer_comes(
+    ledger: PostgresLedger,
+) -> None:
     priced, unpriced = await take(ledger, (await submit_many(ledger, 2)).job_ids)
     for leased, reserved_usd in ((priced, Decimal("0.4")), (unpriced, None)):
         attempt = await open_one(ledger, leased, reserved_usd=reserved_usd)
@@ -258,14 +261,14 @@ async def test_a_lost_call_without_a_price_costs_an_unknown_amount_until_its_ans
 # ---- jobs that wait for money --------------------------------------------------------------------------------------
 
 
-async def job_holds(ledger: Ledger, jobs: Sequence[Leased]) -> list[bool]:
+async def job_holds(ledger: PostgresLedger, jobs: Sequence[Leased]) -> list[bool]:
     """Which of the jobs wait for money."""
     return [
         lease.held_reason == HeldReason.BUDGET for lease in await ledger.reading.views([job.job_id for job in jobs])
     ]
 
 
-async def test_money_that_comes_back_lets_as_many_go_on_as_it_is_enough_for(ledger: Ledger) -> None:
+async def test_money_that_comes_back_lets_as_many_go_on_as_it_is_enough_for(ledger: PostgresLedger) -> None:
     leased = await leased_under(ledger, "1", number=5)
     attempts = [make_attempt(job, reserved_usd=Decimal("0.4")) for job in leased]
     assert await ledger.attempts.open_attempts(attempts) == [Opened.OPENED, Opened.OPENED, *[Opened.ON_HOLD] * 3]
@@ -285,7 +288,7 @@ async def test_money_that_comes_back_lets_as_many_go_on_as_it_is_enough_for(ledg
     assert await job_holds(ledger, leased[3:]) == [True, True]
 
 
-async def test_the_last_call_s_money_lets_others_go_on_at_once(ledger: Ledger) -> None:
+async def test_the_last_call_s_money_lets_others_go_on_at_once(ledger: PostgresLedger) -> None:
     calling, other, waiting = await leased_under(ledger, "1", number=3)
     attempts = [make_attempt(job, reserved_usd=Decimal("0.5")) for job in (calling, other, waiting)]
     assert await ledger.attempts.open_attempts(attempts) == [Opened.OPENED, Opened.OPENED, Opened.ON_HOLD]
@@ -297,7 +300,7 @@ async def test_the_last_call_s_money_lets_others_go_on_at_once(ledger: Ledger) -
     assert await job_holds(ledger, [waiting]) == [False]
 
 
-async def test_a_smaller_job_goes_on_before_a_bigger_one_that_does_not_fit(ledger: Ledger) -> None:
+async def test_a_smaller_job_goes_on_before_a_bigger_one_that_does_not_fit(ledger: PostgresLedger) -> None:
     calling, big, small = await leased_under(ledger, "1", number=3)
     attempt = await open_one(ledger, calling, reserved_usd=Decimal("0.9"))
     reservations = [make_attempt(big, reserved_usd=Decimal("0.8")), make_attempt(small, reserved_usd=Decimal("0.3"))]
@@ -308,7 +311,7 @@ async def test_a_smaller_job_goes_on_before_a_bigger_one_that_does_not_fit(ledge
     assert await job_holds(ledger, [big, small]) == [True, False]
 
 
-async def test_jobs_that_did_not_begin_are_held_with_the_first_that_is_refused(ledger: Ledger) -> None:
+async def test_jobs_that_did_not_begin_are_held_with_the_first_that_is_refused(ledger: PostgresLedger) -> None:
     batch = make_batch(max_cost_usd=Decimal("0.5"))
     receipt = await submit_many(ledger, 7, batch=batch)
     last, second = await take(ledger, receipt.job_ids[5:])
@@ -325,7 +328,7 @@ async def test_jobs_that_did_not_begin_are_held_with_the_first_that_is_refused(l
     assert await states(ledger, receipt.job_ids) == [JobState.AVAILABLE] * 7
 
 
-async def test_a_check_that_needs_no_money_goes_on(ledger: Ledger) -> None:
+async def test_a_check_that_needs_no_money_goes_on(ledger: PostgresLedger) -> None:
     answered, waiting = await leased_under(ledger, "0.5", number=2)
     await generate(ledger, answered)
     await ledger.attempts.open_attempts([make_attempt(waiting, reserved_usd=Decimal("0.6"))])
@@ -336,7 +339,7 @@ async def test_a_check_that_needs_no_money_goes_on(ledger: Ledger) -> None:
     await finish(ledger, checking)
 
 
-async def test_a_second_round_does_not_wait_for_money(ledger: Ledger) -> None:
+async def test_a_second_round_does_not_wait_for_money(ledger: PostgresLedger) -> None:
     (leased,) = await leased_under(ledger, "0.5")
     attempt = make_attempt(leased, Purpose.REASK, reserved_usd=Decimal("0.6"))
 
@@ -345,7 +348,7 @@ async def test_a_second_round_does_not_wait_for_money(ledger: Ledger) -> None:
     assert await state(ledger, leased.job_id) is JobState.RUNNING
 
 
-async def test_a_call_that_is_not_required_does_not_hold_its_job(ledger: Ledger) -> None:
+async def test_a_call_that_is_not_required_does_not_hold_its_job(ledger: PostgresLedger) -> None:
     answered, waiting = await leased_under(ledger, "0.5", number=2)
     await generate(ledger, answered)
     checking = await take_one(ledger, answered.job_id, Step.CHECK)
@@ -359,7 +362,7 @@ async def test_a_call_that_is_not_required_does_not_hold_its_job(ledger: Ledger)
     assert await ledger.attempts.open_attempts([affordable]) == [Opened.OPENED]
 
 
-async def test_an_unused_promise_is_withdrawn(ledger: Ledger) -> None:
+async def test_an_unused_promise_is_withdrawn(ledger: PostgresLedger) -> None:
     calling, first, two = await leased_under(ledger, "1", number=3)
     attempt = await open_one(ledger, calling, reserved_usd=Decimal("0.9"))
     await ledger.attempts.open_attempts([make_attempt(job, reserved_usd=Decimal("0.5")) for job in (first, two)])
@@ -372,7 +375,7 @@ async def test_an_unused_promise_is_withdrawn(ledger: Ledger) -> None:
     assert await job_holds(ledger, [two]) == [False]
 
 
-async def test_a_paused_batch_lets_nothing_go_on_for_money(ledger: Ledger) -> None:
+async def test_a_paused_batch_lets_nothing_go_on_for_money(ledger: PostgresLedger) -> None:
     calling, waiting = await leased_under(ledger, "1", number=2)
     attempt = await open_one(ledger, calling, reserved_usd=Decimal("0.9"))
     await ledger.attempts.open_attempts([make_attempt(waiting, reserved_usd=Decimal("0.5"))])

@@ -12,7 +12,7 @@ from schemas.failure import FailureKind
 from schemas.record import RecordStatus
 from schemas.states import HeldReason, JobState, Outcome, Step
 from tasks.errors import NotFound
-from tasks.ports import Ledger, Opened, Page
+from tasks.ports import Opened, Page
 from tests.builders import (
     closed_error,
     later,
@@ -44,9 +44,10 @@ from tests.contract.situations import (
     take_one,
     view,
 )
+from worker.ledger.postgres import PostgresLedger
 
 
-async def hold(ledger: Ledger, reason: HeldReason, **changes: Any) -> Any:
+async def hold(ledger: PostgresLedger, reason: HeldReason, **changes: Any) -> Any:
     """Submit a job and hold it for this reason; returns the lease it had."""
     leased = await submit_and_take(ledger, **changes)
     assert await ledger.queue.defer(lease_key(leased), later(leased, held_reason=reason))
@@ -56,7 +57,7 @@ async def hold(ledger: Ledger, reason: HeldReason, **changes: Any) -> Any:
 # ---- cancel ----------------------------------------------------------------------------------------------------
 
 
-async def test_whatever_is_not_final_can_be_cancelled(ledger: Ledger, clock: Clock) -> None:
+async def test_whatever_is_not_final_can_be_cancelled(ledger: PostgresLedger, clock: Clock) -> None:
     done = await finished(ledger)
     held_id = await hold(ledger, HeldReason.BUDGET)
     receipt = await submit(
@@ -75,7 +76,7 @@ async def test_whatever_is_not_final_can_be_cancelled(ledger: Ledger, clock: Clo
     assert (await view(ledger, held_id.job_id)).held_reason is None
 
 
-async def test_a_cancelled_job_has_a_record_that_says_by_whom(ledger: Ledger) -> None:
+async def test_a_cancelled_job_has_a_record_that_says_by_whom(ledger: PostgresLedger) -> None:
     receipt = await submit(ledger, make_request(message_id="m", retrieval_record_id="r"))
     await ledger.actions.cancel(receipt.job_ids, ACTOR)
 
@@ -93,7 +94,7 @@ async def test_a_cancelled_job_has_a_record_that_says_by_whom(ledger: Ledger) ->
     assert [(event["kind"], event["actor"]) for event in events] == [("cancel", ACTOR)]
 
 
-async def test_cancelling_takes_the_job_from_its_worker(ledger: Ledger) -> None:
+async def test_cancelling_takes_the_job_from_its_worker(ledger: PostgresLedger) -> None:
     leased = await submit_and_take(ledger)
     await open_one(ledger, leased)
 
@@ -106,7 +107,7 @@ async def test_cancelling_takes_the_job_from_its_worker(ledger: Ledger) -> None:
     assert (await ledger.reading.job_detail(leased.job_id)).attempts[0]["outcome"] is None
 
 
-async def test_a_batch_is_cancelled_as_a_whole(ledger: Ledger, clock: Clock) -> None:
+async def test_a_batch_is_cancelled_as_a_whole(ledger: PostgresLedger, clock: Clock) -> None:
     batch = make_batch()
     receipt = await submit(ledger, make_request("A?"), make_request("B?", scheduled_at=clock.now() + HOUR), batch=batch)
     leased = await take_one(ledger, receipt.job_ids[0])
@@ -131,7 +132,7 @@ def kill(page: Page) -> None:
     raise Killed
 
 
-async def test_a_big_batch_is_cancelled_page_by_page(ledger: Ledger) -> None:
+async def test_a_big_batch_is_cancelled_page_by_page(ledger: PostgresLedger) -> None:
     receipt = await submit_many(ledger, 1_100)
     pages: list[Page] = []
 
@@ -142,7 +143,7 @@ async def test_a_big_batch_is_cancelled_page_by_page(ledger: Ledger) -> None:
     assert [job_id for page in pages for job_id in page.changed] == cancelled
 
 
-async def test_a_cancel_that_ends_midway_is_finished_by_the_next_one(ledger: Ledger) -> None:
+async def test_a_cancel_that_ends_midway_is_finished_by_the_next_one(ledger: PostgresLedger) -> None:
     receipt = await submit_many(ledger, 600)
     with pytest.raises(Killed):
         await ledger.actions.cancel_batch(receipt.batch_id, ACTOR, kill)
@@ -153,7 +154,7 @@ async def test_a_cancel_that_ends_midway_is_finished_by_the_next_one(ledger: Led
     assert set(await states(ledger, receipt.job_ids)) == {JobState.CANCELLED}
 
 
-async def test_no_job_of_a_batch_is_leased_while_it_is_cancelled(ledger: Ledger) -> None:
+async def test_no_job_of_a_batch_is_leased_while_it_is_cancelled(ledger: PostgresLedger) -> None:
     receipt = await submit_many(ledger, 600)
     stranger = await submit(ledger)
     with pytest.raises(Killed):
@@ -171,7 +172,7 @@ async def test_no_job_of_a_batch_is_leased_while_it_is_cancelled(ledger: Ledger)
     assert [(event["kind"], event["actor"]) for event in events] == [("cancel", ACTOR)]
 
 
-async def test_a_cancel_during_a_submission_misses_no_job_of_it(ledger: Ledger) -> None:
+async def test_a_cancel_during_a_submission_misses_no_job_of_it(ledger: PostgresLedger) -> None:
     batch = make_batch()
     submitting = asyncio.create_task(
         ledger.submission.submit(batch, ([make_job(position=position)] for position in range(100)))
@@ -192,7 +193,7 @@ async def test_a_cancel_during_a_submission_misses_no_job_of_it(ledger: Ledger) 
 
 
 @pytest.mark.parametrize("final", [JobState.COMPLETED, JobState.FAILED, JobState.CANCELLED])
-async def test_a_retry_is_a_new_run(ledger: Ledger, final: JobState) -> None:
+async def test_a_retry_is_a_new_run(ledger: PostgresLedger, final: JobState) -> None:
     leased = await submit_and_take(ledger)
     if final is JobState.CANCELLED:
         await ledger.actions.cancel([leased.job_id], ACTOR)
@@ -211,7 +212,7 @@ async def test_a_retry_is_a_new_run(ledger: Ledger, final: JobState) -> None:
     assert (events[-1]["kind"], events[-1]["actor"]) == ("retry", "grace")
 
 
-async def test_a_new_run_starts_afresh_and_keeps_the_old_record(ledger: Ledger) -> None:
+async def test_a_new_run_starts_afresh_and_keeps_the_old_record(ledger: PostgresLedger) -> None:
     leased = await submit_and_take(ledger)
     attempt = await open_one(ledger, leased)
     await ledger.attempts.close_attempts([closed_error(leased, attempt)])
@@ -234,7 +235,7 @@ async def test_a_new_run_starts_afresh_and_keeps_the_old_record(ledger: Ledger) 
     assert [job.job_id for job in await ledger.outbox.unpublished(10, 0 * SECOND)] == [leased.job_id]
 
 
-async def test_a_job_that_is_not_final_is_not_retried(ledger: Ledger, clock: Clock) -> None:
+async def test_a_job_that_is_not_final_is_not_retried(ledger: PostgresLedger, clock: Clock) -> None:
     receipt = await submit(ledger, make_request("A?"), make_request("B?", scheduled_at=clock.now() + HOUR))
     leased = await submit_and_take(ledger)
     ids = [*receipt.job_ids, leased.job_id]
@@ -248,7 +249,7 @@ async def test_a_job_that_is_not_final_is_not_retried(ledger: Ledger, clock: Clo
 # ---- hold and release ------------------------------------------------------------------------------------------
 
 
-async def test_a_release_is_for_its_reason(ledger: Ledger) -> None:
+async def test_a_release_is_for_its_reason(ledger: PostgresLedger) -> None:
     budget = await hold(ledger, HeldReason.BUDGET)
     lane = await hold(ledger, HeldReason.LANE_PAUSED)
 
@@ -264,7 +265,7 @@ async def test_a_release_is_for_its_reason(ledger: Ledger) -> None:
 
 
 @pytest.mark.parametrize("everywhere", ["one batch", "all"])
-async def test_more_jobs_than_a_page_are_held_and_released(ledger: Ledger, everywhere: str) -> None:
+async def test_more_jobs_than_a_page_are_held_and_released(ledger: PostgresLedger, everywhere: str) -> None:
     batches = [await submit_many(ledger, number) for number in (510, 2)]
     for receipt in batches:
         await ledger.actions.pause_batch(receipt.batch_id, ACTOR, paused=True)
@@ -282,7 +283,7 @@ async def test_more_jobs_than_a_page_are_held_and_released(ledger: Ledger, every
         assert set(await states(ledger, batches[1].job_ids)) == {JobState.SCHEDULED}
 
 
-async def test_a_release_can_be_for_one_batch(ledger: Ledger) -> None:
+async def test_a_release_can_be_for_one_batch(ledger: PostgresLedger) -> None:
     own_hold = await hold(ledger, HeldReason.LANE_PAUSED)
     other_hold = await hold(ledger, HeldReason.LANE_PAUSED)
 
@@ -292,7 +293,7 @@ async def test_a_release_can_be_for_one_batch(ledger: Ledger) -> None:
     assert await states(ledger, [own_hold.job_id, other_hold.job_id]) == [JobState.AVAILABLE, JobState.SCHEDULED]
 
 
-async def test_a_pause_holds_what_waits_and_lets_running_jobs_go_on(ledger: Ledger, clock: Clock) -> None:
+async def test_a_pause_holds_what_waits_and_lets_running_jobs_go_on(ledger: PostgresLedger, clock: Clock) -> None:
     receipt = await submit(
         ledger,
         make_request("running?"),
@@ -314,7 +315,7 @@ async def test_a_pause_holds_what_waits_and_lets_running_jobs_go_on(ledger: Ledg
     assert await state(ledger, stranger.job_ids[0]) is JobState.AVAILABLE
 
 
-async def test_a_resumed_batch_goes_on_when_due(ledger: Ledger, clock: Clock) -> None:
+async def test_a_resumed_batch_goes_on_when_due(ledger: PostgresLedger, clock: Clock) -> None:
     receipt = await submit(ledger, make_request("now?"), make_request("later?", scheduled_at=clock.now() + HOUR))
     await ledger.actions.pause_batch(receipt.batch_id, ACTOR, paused=True)
     await clock.advance(HOUR / 2)
@@ -330,7 +331,7 @@ async def test_a_resumed_batch_goes_on_when_due(ledger: Ledger, clock: Clock) ->
     assert await ledger.duties.promote(10) == 1
 
 
-async def test_a_retry_in_a_paused_batch_waits_for_it(ledger: Ledger) -> None:
+async def test_a_retry_in_a_paused_batch_waits_for_it(ledger: PostgresLedger) -> None:
     leased = await submit_and_take(ledger)
     await finish(ledger, leased)
     await ledger.actions.pause_batch(leased.batch_id, ACTOR, paused=True)

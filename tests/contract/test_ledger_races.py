@@ -5,7 +5,7 @@ from collections import Counter
 from decimal import Decimal
 
 from schemas.states import HeldReason, JobState, Step
-from tasks.ports import Ledger, Opened
+from tasks.ports import Opened
 from tests.builders import (
     closed_ok,
     later,
@@ -32,9 +32,10 @@ from tests.contract.situations import (
     take_one,
     view,
 )
+from worker.ledger.postgres import PostgresLedger
 
 
-async def test_no_job_is_leased_twice(ledger: Ledger) -> None:
+async def test_no_job_is_leased_twice(ledger: PostgresLedger) -> None:
     receipt = await submit_many(ledger, 40)
     workers = [
         ledger.queue.lease(Step.GENERATE, f"w{n}", LEASE, 15, ids=receipt.job_ids if n % 2 else None) for n in range(6)
@@ -47,7 +48,7 @@ async def test_no_job_is_leased_twice(ledger: Ledger) -> None:
     assert set(lease_counts) | {job.job_id for job in rest} == set(receipt.job_ids)
 
 
-async def test_a_batch_submitted_at_the_same_time_is_one_batch(ledger: Ledger) -> None:
+async def test_a_batch_submitted_at_the_same_time_is_one_batch(ledger: PostgresLedger) -> None:
     requests = [make_request(f"{n}?") for n in range(5)]
 
     receipts = await asyncio.gather(*(submit(ledger, *requests, batch=make_batch(key="same")) for _ in range(4)))
@@ -57,7 +58,7 @@ async def test_a_batch_submitted_at_the_same_time_is_one_batch(ledger: Ledger) -
     assert len(await ledger.reading.batches(10)) == 1
 
 
-async def test_a_job_submitted_at_the_same_time_is_one_job(ledger: Ledger) -> None:
+async def test_a_job_submitted_at_the_same_time_is_one_job(ledger: PostgresLedger) -> None:
     request = make_request("A?", idempotency_key="same")
 
     receipts = await asyncio.gather(*(submit(ledger, request) for _ in range(3)))
@@ -66,7 +67,7 @@ async def test_a_job_submitted_at_the_same_time_is_one_job(ledger: Ledger) -> No
     assert sum(len(receipt.existing) for receipt in receipts) == 2
 
 
-async def test_the_ceiling_holds_for_calls_at_the_same_time(ledger: Ledger) -> None:
+async def test_the_ceiling_holds_for_calls_at_the_same_time(ledger: PostgresLedger) -> None:
     batch = make_batch(max_cost_usd=Decimal(1))
     leased = await take(ledger, (await submit_many(ledger, 12, batch=batch)).job_ids)
     attempts = [make_attempt(job, reserved_usd=Decimal("0.25")) for job in leased]
@@ -78,7 +79,7 @@ async def test_the_ceiling_holds_for_calls_at_the_same_time(ledger: Ledger) -> N
     assert (await ledger.reading.batch_status(batch.id)).reserved_usd == Decimal(1)
 
 
-async def test_two_answers_at_the_same_time_have_one_winner(ledger: Ledger) -> None:
+async def test_two_answers_at_the_same_time_have_one_winner(ledger: PostgresLedger) -> None:
     leased = await submit_and_take(ledger)
     attempts = [await open_one(ledger, leased, number=n) for n in (1, 2, 3)]
     closings = [closed_ok(leased, attempt, f"answer {attempt.number}", then=to_check(leased)) for attempt in attempts]
@@ -94,7 +95,7 @@ async def test_two_answers_at_the_same_time_have_one_winner(ledger: Ledger) -> N
     assert checking.stored.attempt_id in {attempt.id for attempt in attempts}
 
 
-async def test_one_attempt_closed_at_the_same_time_is_paid_once(ledger: Ledger) -> None:
+async def test_one_attempt_closed_at_the_same_time_is_paid_once(ledger: PostgresLedger) -> None:
     leased = await submit_and_take(ledger)
     attempt = await open_one(ledger, leased, reserved_usd=Decimal("0.5"))
     closed = closed_ok(leased, attempt, answer=make_answer(cost_usd=Decimal("0.25")), then=to_check(leased))
@@ -107,7 +108,7 @@ async def test_one_attempt_closed_at_the_same_time_is_paid_once(ledger: Ledger) 
     assert (await view(ledger, leased.job_id)).cost_usd == Decimal("0.25")
 
 
-async def test_a_job_ends_once_when_everyone_wants_to_end_it(ledger: Ledger, clock: Clock) -> None:
+async def test_a_job_ends_once_when_everyone_wants_to_end_it(ledger: PostgresLedger, clock: Clock) -> None:
     receipt = await submit_many(ledger, 10, deadline=clock.now() + 30 * SECOND)
     leased = await take(ledger, receipt.job_ids)
     await clock.advance(40 * SECOND)
@@ -130,7 +131,7 @@ async def test_a_job_ends_once_when_everyone_wants_to_end_it(ledger: Ledger, clo
     assert final == set(ended)
 
 
-async def test_rescue_and_the_holder_agree_on_who_has_the_job(ledger: Ledger, clock: Clock) -> None:
+async def test_rescue_and_the_holder_agree_on_who_has_the_job(ledger: PostgresLedger, clock: Clock) -> None:
     leased = await take(ledger, (await submit_many(ledger, 10)).job_ids)
     attempts = [make_attempt(job, reserved_usd=Decimal("0.5")) for job in leased]
     await ledger.attempts.open_attempts(attempts)
@@ -152,7 +153,7 @@ async def test_rescue_and_the_holder_agree_on_who_has_the_job(ledger: Ledger, cl
         assert again.stored is not None
 
 
-async def test_jobs_of_a_batch_close_in_any_order_at_once(ledger: Ledger) -> None:
+async def test_jobs_of_a_batch_close_in_any_order_at_once(ledger: PostgresLedger) -> None:
     batch = make_batch(max_cost_usd=Decimal(100))
     leased = await take(ledger, (await submit_many(ledger, 20, batch=batch)).job_ids)
 
@@ -163,7 +164,7 @@ async def test_jobs_of_a_batch_close_in_any_order_at_once(ledger: Ledger) -> Non
     assert await ledger.duties.backlog(Step.CHECK, 100) == 20
 
 
-async def test_an_attempt_opened_again_after_an_unheard_commit_is_opened_once(ledger: Ledger) -> None:
+async def test_an_attempt_opened_again_after_an_unheard_commit_is_opened_once(ledger: PostgresLedger) -> None:
     receipt = await submit(ledger, make_request(), batch=make_batch(max_cost_usd=Decimal(1)))
     leased = await take_one(ledger, receipt.job_ids[0])
     attempt = make_attempt(leased, reserved_usd=Decimal("0.6"))
@@ -175,7 +176,7 @@ async def test_an_attempt_opened_again_after_an_unheard_commit_is_opened_once(le
     assert len((await ledger.reading.job_detail(leased.job_id)).attempts) == 1
 
 
-async def test_a_job_released_in_a_paused_batch_waits_for_the_batch(ledger: Ledger) -> None:
+async def test_a_job_released_in_a_paused_batch_waits_for_the_batch(ledger: PostgresLedger) -> None:
     receipt = await submit(ledger, make_request())
     leased = await take_one(ledger, receipt.job_ids[0])
     await ledger.queue.defer(lease_key(leased), later(leased, held_reason=HeldReason.BUDGET))

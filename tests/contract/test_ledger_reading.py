@@ -11,7 +11,7 @@ from schemas.grounding import Grounding
 from schemas.model_call import Ask, Prompt, Usage
 from schemas.record import JobResult, Quality, TimingMs
 from schemas.states import HeldReason, JobState, Outcome, Step
-from tasks.ports import Ledger, Replay
+from tasks.ports import Replay
 from tasks.results import Findings, completed, poll, result_of
 from tests.builders import (
     closed_error,
@@ -45,11 +45,14 @@ from tests.contract.situations import (
     take_one,
 )
 from worker.ledger import pages
+from worker.ledger.postgres import PostgresLedger
 from worker.ledger.result_documents import COLUMNS, DERIVED
 
 
 @pytest.mark.parametrize("prompt", [None, make_prompt()])
-async def test_a_replay_names_its_origin_and_brings_the_messages_to_send(ledger: Ledger, prompt: Prompt | None) -> None:
+async def test_a_replay_names_its_origin_and_brings_the_messages_to_send(
+    ledger: PostgresLedger, prompt: Prompt | None
+) -> None:
     plain, origin = make_job(make_request("Why?")), new_id()
     again = replace(make_job(make_request(), position=1), replay=Replay(origin, prompt))
     await ledger.submission.submit(make_batch(), [[plain, again]])
@@ -68,7 +71,7 @@ async def test_a_replay_names_its_origin_and_brings_the_messages_to_send(ledger:
 
 
 async def test_lines_of_a_batch_come_by_position_over_gaps_and_pages(
-    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+    ledger: PostgresLedger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pages, "PAGE_ROWS", 4)
     positions = [0, 1, 2, 9, 10, 31]
@@ -84,7 +87,7 @@ async def test_lines_of_a_batch_come_by_position_over_gaps_and_pages(
     assert await lines_of(ledger, new_id()) == []
 
 
-async def test_stored_results_are_byte_for_byte_those_made_of_views(ledger: Ledger) -> None:
+async def test_stored_results_are_byte_for_byte_those_made_of_views(ledger: PostgresLedger) -> None:
     ids = list((await submit_many(ledger, 2)).job_ids)
     ids += (
         await submit(ledger, make_request(metadata={"a": 0.1, "é": [1e-7, 2.0, None]}, trace_id="t", message_id="m"))
@@ -129,7 +132,9 @@ async def test_stored_results_are_byte_for_byte_those_made_of_views(ledger: Ledg
         (1e-7, b"1e-7"),
     ],
 )
-async def test_the_line_of_a_result_keeps_numbers_of_any_size(ledger: Ledger, number: float, text: bytes) -> None:
+async def test_the_line_of_a_result_keeps_numbers_of_any_size(
+    ledger: PostgresLedger, number: float, text: bytes
+) -> None:
     receipt = await submit(ledger, make_request(metadata={"number": number}))
     (job,) = await take(ledger, receipt.job_ids)
     await finish(ledger, job)
@@ -144,7 +149,7 @@ def test_every_field_of_a_result_has_a_column() -> None:
     assert JobResult.model_fields.keys() - COLUMNS.keys() == DERIVED | {"truncated"}
 
 
-async def test_a_batch_tells_what_it_was_given(ledger: Ledger, clock: Clock) -> None:
+async def test_a_batch_tells_what_it_was_given(ledger: PostgresLedger, clock: Clock) -> None:
     not_before, deadline = clock.now() + HOUR, clock.now() + 2 * HOUR
     batch = make_batch(
         "press",
@@ -165,7 +170,7 @@ async def test_a_batch_tells_what_it_was_given(ledger: Ledger, clock: Clock) -> 
     assert (status.paused, status.cancelled_at, status.reserved_usd, status.spent_usd) == (False, None, 0, 0)
 
 
-async def test_a_batch_counts_its_jobs(ledger: Ledger, clock: Clock) -> None:
+async def test_a_batch_counts_its_jobs(ledger: PostgresLedger, clock: Clock) -> None:
     receipt = await submit(
         ledger,
         *(make_request(f"{n}?") for n in range(7)),
@@ -195,7 +200,7 @@ async def test_a_batch_counts_its_jobs(ledger: Ledger, clock: Clock) -> None:
     assert (status.final, status.unpublished) == (4, 3)
 
 
-async def test_a_batch_sums_the_kinds_of_error_of_its_answers(ledger: Ledger) -> None:
+async def test_a_batch_sums_the_kinds_of_error_of_its_answers(ledger: PostgresLedger) -> None:
     receipt, other = await submit_many(ledger, 6), await submit_many(ledger, 1)
     kinds: list[dict[ErrorKind, int] | None] = [
         {ErrorKind.NUMBER: 2, ErrorKind.NAME: 1}, {ErrorKind.NUMBER: 1, ErrorKind.ABSENT: 12}, {}, None,
@@ -212,7 +217,7 @@ async def test_a_batch_sums_the_kinds_of_error_of_its_answers(ledger: Ledger) ->
     assert (await ledger.reading.batch_status(receipt.batch_id)).errors is None
 
 
-async def test_the_kinds_of_error_of_a_job_that_runs_again_do_not_count(ledger: Ledger) -> None:
+async def test_the_kinds_of_error_of_a_job_that_runs_again_do_not_count(ledger: PostgresLedger) -> None:
     job = await submit_and_take(ledger)
     await finish(
         ledger, job, record=make_record(job, grounding=Grounding(grounding_score=None, errors={ErrorKind.DATE: 2}))
@@ -230,7 +235,7 @@ async def test_the_kinds_of_error_of_a_job_that_runs_again_do_not_count(ledger: 
     assert await ledger.reading.error_kinds(job.batch_id) == {ErrorKind.ROLE: 1}
 
 
-async def test_a_call_made_again_after_an_unknown_one_is_shown(ledger: Ledger) -> None:
+async def test_a_call_made_again_after_an_unknown_one_is_shown(ledger: PostgresLedger) -> None:
     batch = make_batch()
     again, alone, plain = await take(ledger, (await submit_many(ledger, 3, batch=batch)).job_ids)
     for detail_of in (again, alone):
@@ -246,7 +251,7 @@ async def test_a_call_made_again_after_an_unknown_one_is_shown(ledger: Ledger) -
     assert (await ledger.reading.batch_status(batch.id)).possibly_billed_twice == 1
 
 
-async def test_the_newest_batches_come_first(ledger: Ledger, clock: Clock) -> None:
+async def test_the_newest_batches_come_first(ledger: PostgresLedger, clock: Clock) -> None:
     ids = []
     for _ in range(3):
         ids.append((await submit_many(ledger, 2)).batch_id)
@@ -261,7 +266,7 @@ async def test_the_newest_batches_come_first(ledger: Ledger, clock: Clock) -> No
     assert [batch.batch_id for batch in await ledger.reading.batches(3, ids[2])] == [ids[1], ids[0]]
 
 
-async def test_a_detail_is_the_whole_story_as_json(ledger: Ledger, clock: Clock) -> None:
+async def test_a_detail_is_the_whole_story_as_json(ledger: PostgresLedger, clock: Clock) -> None:
     request = make_request("A?", config=make_config(temperature=0.5))
     leased = await submit_and_take(ledger, request)
     attempt = await open_one(ledger, leased, reserved_usd=Decimal("0.5"))

@@ -4,7 +4,7 @@ from schemas.generation import CheckerName
 from schemas.job import Recheck
 from schemas.model_call import Ask, Correction
 from schemas.states import JobState, Outcome, Step
-from tasks.ports import Advance, Leased, Ledger, NewAttempt, Opened, Purpose
+from tasks.ports import Advance, Leased, NewAttempt, Opened, Purpose
 from tests.builders import (
     closed_error,
     closed_ok,
@@ -18,13 +18,14 @@ from tests.builders import (
 )
 from tests.contract.conftest import Clock
 from tests.contract.situations import ACTOR, HOUR, SECOND, generate, submit, submit_and_take, take_one
+from worker.ledger.postgres import PostgresLedger
 
 
 def _again(correction: Correction, number: int, step: Step = Step.GENERATE) -> Advance:
     return Advance(JobState.SCHEDULED, step, number, event="regenerate", correction=correction)
 
 
-async def _corrected(ledger: Ledger) -> tuple[Leased, NewAttempt]:
+async def _corrected(ledger: PostgresLedger) -> tuple[Leased, NewAttempt]:
     """The lease of the check of a second round, and the attempt of its answer."""
     leased = await submit_and_take(ledger)
     await generate(ledger, leased)
@@ -38,7 +39,7 @@ async def _corrected(ledger: Ledger) -> tuple[Leased, NewAttempt]:
     return await take_one(ledger, leased.job_id, Step.CHECK), attempt
 
 
-async def test_a_new_round_has_the_reason_for_its_start(ledger: Ledger) -> None:
+async def test_a_new_round_has_the_reason_for_its_start(ledger: PostgresLedger) -> None:
     leased = await submit_and_take(ledger)
     await generate(ledger, leased)
     checking = await take_one(ledger, leased.job_id, Step.CHECK)
@@ -51,7 +52,7 @@ async def test_a_new_round_has_the_reason_for_its_start(ledger: Ledger) -> None:
     assert (checking.correction, second.correction, second.round, second.stored) == (None, correction, 1, None)
 
 
-async def test_a_job_that_goes_back_has_its_earlier_answer_again(ledger: Ledger) -> None:
+async def test_a_job_that_goes_back_has_its_earlier_answer_again(ledger: PostgresLedger) -> None:
     leased = await submit_and_take(ledger)
     await generate(ledger, leased)
     checking = await take_one(ledger, leased.job_id, Step.CHECK)
@@ -69,7 +70,7 @@ async def test_a_job_that_goes_back_has_its_earlier_answer_again(ledger: Ledger)
     assert (back.round, back.correction, back.stored.attempt_id) == (0, given_up, checking.stored.attempt_id)
 
 
-async def test_a_judges_answer_belongs_to_its_round_and_is_read_by_the_check_only(ledger: Ledger) -> None:
+async def test_a_judges_answer_belongs_to_its_round_and_is_read_by_the_check_only(ledger: PostgresLedger) -> None:
     leased = await submit_and_take(ledger)
     await generate(ledger, leased)
     checking = await take_one(ledger, leased.job_id, Step.CHECK)
@@ -95,7 +96,7 @@ async def test_a_judges_answer_belongs_to_its_round_and_is_read_by_the_check_onl
     assert (await take_one(ledger, leased.job_id, Step.CHECK)).judged is None
 
 
-async def test_outcomes_of_judge_calls_count_for_the_check_alone(ledger: Ledger) -> None:
+async def test_outcomes_of_judge_calls_count_for_the_check_alone(ledger: PostgresLedger) -> None:
     leased = await submit_and_take(ledger)
     first = make_attempt(leased)
     await ledger.attempts.open_attempts([first])
@@ -117,7 +118,7 @@ async def test_outcomes_of_judge_calls_count_for_the_check_alone(ledger: Ledger)
     assert (again.unknown, again.spent, again.attempts, again.judged) == (0, 1, 1, None)
 
 
-async def test_a_recheck_checks_the_answer_of_the_run_before_in_a_run_of_its_own(ledger: Ledger) -> None:
+async def test_a_recheck_checks_the_answer_of_the_run_before_in_a_run_of_its_own(ledger: PostgresLedger) -> None:
     leased = await submit_and_take(ledger)
     attempt = await generate(ledger, leased)
     checking = await take_one(ledger, leased.job_id, Step.CHECK)
@@ -150,7 +151,7 @@ async def test_a_recheck_checks_the_answer_of_the_run_before_in_a_run_of_its_own
     assert (recheck_job.run, recheck_job.recheck, recheck_job.stored) == (4, None, None)
 
 
-async def test_only_what_has_an_answer_is_checked_again(ledger: Ledger) -> None:
+async def test_only_what_has_an_answer_is_checked_again(ledger: PostgresLedger) -> None:
     supplied = await submit(ledger, make_request(response="It is ready."))
     checking = await take_one(ledger, supplied.job_ids[0], Step.CHECK)
     await ledger.queue.finish([make_failed(checking)])
@@ -164,7 +165,7 @@ async def test_only_what_has_an_answer_is_checked_again(ledger: Ledger) -> None:
     assert await ledger.actions.recheck(ids, Recheck(), ACTOR) == list(supplied.job_ids)
 
 
-async def test_the_second_rounds_answer_is_the_one_that_is_checked_again(ledger: Ledger) -> None:
+async def test_the_second_rounds_answer_is_the_one_that_is_checked_again(ledger: PostgresLedger) -> None:
     leased, attempt = await _corrected(ledger)
     await ledger.queue.finish([make_final(leased)])
 
@@ -176,7 +177,7 @@ async def test_the_second_rounds_answer_is_the_one_that_is_checked_again(ledger:
     assert (again.run, again.round, again.stored.attempt_id) == (2, 1, attempt.id)
 
 
-async def test_a_persons_retry_forgets_why_there_were_rounds(ledger: Ledger) -> None:
+async def test_a_persons_retry_forgets_why_there_were_rounds(ledger: PostgresLedger) -> None:
     leased = await submit_and_take(ledger)
     await ledger.queue.defer(lease_key(leased), _again(Correction(purpose="reask"), 1))
     await ledger.actions.cancel([leased.job_id], ACTOR)
@@ -188,7 +189,7 @@ async def test_a_persons_retry_forgets_why_there_were_rounds(ledger: Ledger) -> 
     assert (again.run, again.round, again.correction) == (2, 0, None)
 
 
-async def test_failures_count_within_a_level_and_its_correction_only(ledger: Ledger) -> None:
+async def test_failures_count_within_a_level_and_its_correction_only(ledger: PostgresLedger) -> None:
     leased = await submit_and_take(ledger)
     counts = []
     for number in (0, 1, 2, 3):
@@ -204,7 +205,7 @@ async def test_failures_count_within_a_level_and_its_correction_only(ledger: Led
     assert counts == [(1, 0, 1), (2, 1, 0), (3, 1, 1), (4, 2, 0)]
 
 
-async def test_a_late_job_with_an_answer_returns_to_its_best_round(ledger: Ledger, clock: Clock) -> None:
+async def test_a_late_job_with_an_answer_returns_to_its_best_round(ledger: PostgresLedger, clock: Clock) -> None:
     first = Ask(round=0, level=0, purpose="generate", outcome=Outcome.PARTIAL)
     worse = Ask(round=2, level=1, purpose="escalate", outcome=Outcome.PARTIAL, better=False)
     leased = await submit_and_take(ledger, make_request(deadline=clock.now() + HOUR))

@@ -10,7 +10,7 @@ import pytest
 from schemas.job import SourceContext
 from schemas.states import JobState, Step
 from tasks.errors import IdempotencyConflict, JobsRefused, NotFound
-from tasks.ports import Ledger, NewJob
+from tasks.ports import NewJob
 from tests.builders import make_batch, make_config, make_job, make_jobs, make_request
 from tests.contract.conftest import Clock
 from tests.contract.situations import HOUR, SECOND, states, submit, submit_many, take, take_one, view
@@ -18,7 +18,7 @@ from tests.lent_ledger import KeptLedger
 from worker.ledger.postgres import PostgresLedger
 
 
-async def test_ids_are_by_position_over_all_chunks(ledger: Ledger) -> None:
+async def test_ids_are_by_position_over_all_chunks(ledger: PostgresLedger) -> None:
     jobs = make_jobs(*(make_request(f"Question {n}?") for n in range(5)))
     batch = make_batch(name="evening")
 
@@ -33,7 +33,7 @@ async def test_ids_are_by_position_over_all_chunks(ledger: Ledger) -> None:
     assert [(view.position, view.request.query) for view in views] == [(n, f"Question {n}?") for n in range(5)]
 
 
-async def test_the_request_comes_back_as_it_was_handed_in(ledger: Ledger) -> None:
+async def test_the_request_comes_back_as_it_was_handed_in(ledger: PostgresLedger) -> None:
     request = make_request(
         'Wann ist es fertig? \u2014 \u65b0\u805e \U0001f4f0\n\t"quoted" \\ \'; drop table job; --',
         context=(
@@ -50,7 +50,7 @@ async def test_the_request_comes_back_as_it_was_handed_in(ledger: Ledger) -> Non
     assert (await take_one(ledger, receipt.job_ids[0])).request == request
 
 
-async def test_a_check_only_job_starts_at_the_check(ledger: Ledger) -> None:
+async def test_a_check_only_job_starts_at_the_check(ledger: PostgresLedger) -> None:
     receipt = await submit(ledger, make_request("", response="It is ready."))
 
     assert await take(ledger, receipt.job_ids, Step.GENERATE) == []
@@ -62,7 +62,7 @@ async def test_a_check_only_job_starts_at_the_check(ledger: Ledger) -> None:
 # ---- when ------------------------------------------------------------------------------------------------------
 
 
-async def test_a_job_of_the_future_waits_and_one_of_the_past_does_not(ledger: Ledger, clock: Clock) -> None:
+async def test_a_job_of_the_future_waits_and_one_of_the_past_does_not(ledger: PostgresLedger, clock: Clock) -> None:
     receipt = await submit(
         ledger, make_request(scheduled_at=clock.now() + HOUR), make_request(scheduled_at=clock.now() - HOUR)
     )
@@ -71,7 +71,7 @@ async def test_a_job_of_the_future_waits_and_one_of_the_past_does_not(ledger: Le
     assert receipt.available == receipt.job_ids[1:]
 
 
-async def test_the_batch_says_when_for_jobs_that_do_not(ledger: Ledger, clock: Clock) -> None:
+async def test_the_batch_says_when_for_jobs_that_do_not(ledger: PostgresLedger, clock: Clock) -> None:
     not_before = clock.now() + HOUR
     receipt = await submit_many(ledger, 2, batch=make_batch(not_before=not_before))
 
@@ -80,7 +80,7 @@ async def test_the_batch_says_when_for_jobs_that_do_not(ledger: Ledger, clock: C
     assert (await view(ledger, receipt.job_ids[0])).scheduled_at == not_before
 
 
-async def test_the_batch_gives_its_deadline_to_jobs_without_one(ledger: Ledger, clock: Clock) -> None:
+async def test_the_batch_gives_its_deadline_to_jobs_without_one(ledger: PostgresLedger, clock: Clock) -> None:
     early, late = clock.now() + HOUR, clock.now() + 2 * HOUR
     receipt = await submit(ledger, make_request(), make_request(deadline=early), batch=make_batch(deadline=late))
 
@@ -92,7 +92,7 @@ async def test_the_batch_gives_its_deadline_to_jobs_without_one(ledger: Ledger, 
 # ---- the batch's key -------------------------------------------------------------------------------------------
 
 
-async def test_a_known_batch_key_returns_the_same_jobs(ledger: Ledger) -> None:
+async def test_a_known_batch_key_returns_the_same_jobs(ledger: PostgresLedger) -> None:
     requests = [make_request(f"Question {n}?") for n in range(3)]
     first = await submit(ledger, *requests, batch=make_batch(key="tuesday"))
 
@@ -104,7 +104,7 @@ async def test_a_known_batch_key_returns_the_same_jobs(ledger: Ledger) -> None:
 
 
 @pytest.mark.parametrize("queries", [["A?", "other"], ["A?"], ["A?", "B?", "C?"], ["B?", "A?"]])
-async def test_a_known_batch_key_with_other_jobs_is_refused(ledger: Ledger, queries: list[str]) -> None:
+async def test_a_known_batch_key_with_other_jobs_is_refused(ledger: PostgresLedger, queries: list[str]) -> None:
     await submit(ledger, make_request("A?"), make_request("B?"), batch=make_batch(key="tuesday"))
     second = make_batch(key="tuesday")
 
@@ -115,7 +115,7 @@ async def test_a_known_batch_key_with_other_jobs_is_refused(ledger: Ledger, quer
         await ledger.reading.batch_status(second.id)
 
 
-async def test_a_batch_key_belongs_to_its_tenant(ledger: Ledger) -> None:
+async def test_a_batch_key_belongs_to_its_tenant(ledger: PostgresLedger) -> None:
     first_batch = await submit(ledger, make_request("A?"), batch=make_batch("desk", key="tuesday"))
     other_batch = await submit(ledger, make_request("B?"), batch=make_batch("other", key="tuesday"))
 
@@ -126,7 +126,7 @@ async def test_a_batch_key_belongs_to_its_tenant(ledger: Ledger) -> None:
 # ---- a job's idempotency key -----------------------------------------------------------------------------------
 
 
-async def test_a_known_idempotency_key_returns_the_old_job(ledger: Ledger) -> None:
+async def test_a_known_idempotency_key_returns_the_old_job(ledger: PostgresLedger) -> None:
     old = await submit(ledger, make_request("A?", idempotency_key="a"))
     batch = make_batch()
 
@@ -141,7 +141,7 @@ async def test_a_known_idempotency_key_returns_the_old_job(ledger: Ledger) -> No
 
 
 @pytest.mark.parametrize("chunks", [1, 3])
-async def test_a_job_with_a_used_key_is_named_and_the_others_are_written(ledger: Ledger, chunks: int) -> None:
+async def test_a_job_with_a_used_key_is_named_and_the_others_are_written(ledger: PostgresLedger, chunks: int) -> None:
     old = await submit(ledger, make_request("A?", idempotency_key="a"))
     batch = make_batch()
     jobs = make_jobs(
@@ -158,7 +158,7 @@ async def test_a_job_with_a_used_key_is_named_and_the_others_are_written(ledger:
     assert (await ledger.reading.batch_status(batch.id)).jobs == 2
 
 
-async def test_all_or_none_writes_nothing_where_one_job_is_refused(ledger: Ledger) -> None:
+async def test_all_or_none_writes_nothing_where_one_job_is_refused(ledger: PostgresLedger) -> None:
     await submit(ledger, make_request("A?", idempotency_key="a"))
     batch = make_batch()
     jobs = make_jobs(make_request("B?"), make_request("changed", idempotency_key="a"))
@@ -173,7 +173,7 @@ async def test_all_or_none_writes_nothing_where_one_job_is_refused(ledger: Ledge
         await ledger.reading.batch_status(batch.id)
 
 
-async def test_a_submission_of_refused_jobs_alone_writes_nothing(ledger: Ledger) -> None:
+async def test_a_submission_of_refused_jobs_alone_writes_nothing(ledger: PostgresLedger) -> None:
     await submit(ledger, make_request("A?", idempotency_key="a"))
     batch = make_batch()
     with pytest.raises(JobsRefused):
@@ -182,7 +182,7 @@ async def test_a_submission_of_refused_jobs_alone_writes_nothing(ledger: Ledger)
         await ledger.reading.batch_status(batch.id)
 
 
-async def test_a_submission_of_known_jobs_alone_makes_no_batch(ledger: Ledger) -> None:
+async def test_a_submission_of_known_jobs_alone_makes_no_batch(ledger: PostgresLedger) -> None:
     first = await submit(ledger, *(make_request(f"{n}?", idempotency_key=str(n)) for n in range(3)))
     second = await submit(ledger, make_request("3?", idempotency_key="3"))
     batch = make_batch(key="again")
@@ -196,14 +196,14 @@ async def test_a_submission_of_known_jobs_alone_makes_no_batch(ledger: Ledger) -
     assert {batch.batch_id for batch in await ledger.reading.batches(9)} == {first.batch_id, second.batch_id}
 
 
-async def test_a_batch_handed_in_again_says_when_it_was_first(ledger: Ledger) -> None:
+async def test_a_batch_handed_in_again_says_when_it_was_first(ledger: PostgresLedger) -> None:
     first = await submit(ledger, make_request("A?"), batch=make_batch(key="k"))
     again = await submit(ledger, make_request("A?"), batch=make_batch(key="k"))
     assert (first.submitted_at, again.nothing_new) == (None, False)
     assert again.submitted_at == (await ledger.reading.batch_status(first.batch_id)).created_at
 
 
-async def test_a_batch_submitted_again_refuses_the_same_jobs(ledger: Ledger) -> None:
+async def test_a_batch_submitted_again_refuses_the_same_jobs(ledger: PostgresLedger) -> None:
     await submit(ledger, make_request("A?", idempotency_key="a"))
     requests = (make_request("B?"), make_request("changed", idempotency_key="a"), make_request("C?"))
     first = await submit(ledger, *requests, batch=make_batch(key="k"))
@@ -217,7 +217,7 @@ async def test_a_batch_submitted_again_refuses_the_same_jobs(ledger: Ledger) -> 
 
 
 @pytest.mark.parametrize("chunks", [1, 2])
-async def test_an_own_id_that_another_job_has_is_named_as_such(ledger: Ledger, chunks: int) -> None:
+async def test_an_own_id_that_another_job_has_is_named_as_such(ledger: PostgresLedger, chunks: int) -> None:
     old = make_job(make_request("A?"))
     await ledger.submission.submit(make_batch(), [[old]])
     same = replace(make_job(make_request("B?"), position=1), id=old.id)
@@ -230,7 +230,7 @@ async def test_an_own_id_that_another_job_has_is_named_as_such(ledger: Ledger, c
     assert receipt.job_ids == (jobs[0].id,)
 
 
-async def test_an_idempotency_key_belongs_to_its_tenant(ledger: Ledger) -> None:
+async def test_an_idempotency_key_belongs_to_its_tenant(ledger: PostgresLedger) -> None:
     await submit(ledger, make_request("A?", idempotency_key="a"), batch=make_batch("desk"))
     other_batch = await submit(ledger, make_request("B?", idempotency_key="a"), batch=make_batch("other"))
 
@@ -238,7 +238,7 @@ async def test_an_idempotency_key_belongs_to_its_tenant(ledger: Ledger) -> None:
 
 
 @pytest.mark.parametrize("chunks", [1, 2])
-async def test_an_idempotency_key_twice_in_a_submission_is_one_job(ledger: Ledger, chunks: int) -> None:
+async def test_an_idempotency_key_twice_in_a_submission_is_one_job(ledger: PostgresLedger, chunks: int) -> None:
     jobs = make_jobs(*[make_request("A?", idempotency_key="a")] * 2)
     batch = make_batch()
 
@@ -253,7 +253,7 @@ async def test_an_idempotency_key_twice_in_a_submission_is_one_job(ledger: Ledge
 
 
 @pytest.mark.parametrize("chunks", [1, 2])
-async def test_a_custom_id_twice_in_a_batch_is_refused(ledger: Ledger, chunks: int) -> None:
+async def test_a_custom_id_twice_in_a_batch_is_refused(ledger: PostgresLedger, chunks: int) -> None:
     jobs = make_jobs(make_request("A?", custom_id="same"), make_request("B?", custom_id="same"))
 
     receipt = await ledger.submission.submit(make_batch(), [jobs] if chunks == 1 else [jobs[:1], jobs[1:]])
@@ -263,7 +263,7 @@ async def test_a_custom_id_twice_in_a_batch_is_refused(ledger: Ledger, chunks: i
     assert receipt.job_ids == (jobs[0].id,)
 
 
-async def test_a_message_id_twice_in_a_tenant_is_refused(ledger: Ledger) -> None:
+async def test_a_message_id_twice_in_a_tenant_is_refused(ledger: PostgresLedger) -> None:
     await submit(ledger, make_request("A?", message_id="m-1"))
     jobs = make_jobs(make_request("B?"), make_request("C?", message_id="m-1"))
 
@@ -275,7 +275,7 @@ async def test_a_message_id_twice_in_a_tenant_is_refused(ledger: Ledger) -> None
 
 
 @pytest.mark.parametrize("first", ["job", "message", "neither"])
-async def test_a_message_id_that_is_the_id_of_another_job_is_refused(ledger: Ledger, first: str) -> None:
+async def test_a_message_id_that_is_the_id_of_another_job_is_refused(ledger: PostgresLedger, first: str) -> None:
     job = make_job(make_request("A?"))
     message = make_job(make_request("B?", message_id=str(job.id)), position=1)
     order = [message, job] if first == "message" else [job, message]
@@ -292,7 +292,7 @@ async def test_a_message_id_that_is_the_id_of_another_job_is_refused(ledger: Led
     assert str(job.id) in refused.message
 
 
-async def test_a_job_with_a_message_id_leaves_its_own_id_free(ledger: Ledger, clock: Clock) -> None:
+async def test_a_job_with_a_message_id_leaves_its_own_id_free(ledger: PostgresLedger, clock: Clock) -> None:
     job = make_job(make_request("A?", message_id="m", deadline=clock.now() + SECOND))
     same = make_job(make_request("B?", message_id=str(job.id), deadline=clock.now() + SECOND), position=1)
     await ledger.submission.submit(make_batch(), [[job, same]])
@@ -304,7 +304,7 @@ async def test_a_job_with_a_message_id_leaves_its_own_id_free(ledger: Ledger, cl
     assert [record and record.message_id for record in records] == ["m", str(job.id)]
 
 
-async def test_a_submission_that_breaks_off_leaves_nothing(ledger: Ledger) -> None:
+async def test_a_submission_that_breaks_off_leaves_nothing(ledger: PostgresLedger) -> None:
     jobs = [make_job(position=position) for position in range(3)]
     batch = make_batch(key="tuesday")
 

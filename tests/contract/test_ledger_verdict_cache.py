@@ -6,7 +6,7 @@ from datetime import timedelta
 import psycopg
 import pytest
 
-from tasks.ports import CachedVerdict, Ledger, NewVerdicts, VerdictQuery
+from tasks.ports import CachedVerdict, NewVerdicts, VerdictQuery
 from tests.builders import closed_unknown, make_batch, new_id
 from tests.contract.situations import (
     ACTOR,
@@ -21,7 +21,7 @@ from tests.contract.situations import (
 from worker.ledger.postgres import PostgresLedger
 
 
-async def test_a_cached_verdict_is_found_by_its_batch_and_key(ledger: Ledger) -> None:
+async def test_a_cached_verdict_is_found_by_its_batch_and_key(ledger: PostgresLedger) -> None:
     first, second = await checking(ledger), await checking(ledger)
     judge_attempt = await store_judge_reply(ledger, first, "a", "b", reply="one")
     other = await store_judge_reply(ledger, second, "b", "c", reply="two")
@@ -46,7 +46,7 @@ async def test_a_cached_verdict_is_found_by_its_batch_and_key(ledger: Ledger) ->
     assert await ledger.cache.find_verdicts([]) == []
 
 
-async def test_the_first_word_of_a_key_stays_and_saying_it_again_changes_nothing(ledger: Ledger) -> None:
+async def test_the_first_word_of_a_key_stays_and_saying_it_again_changes_nothing(ledger: PostgresLedger) -> None:
     batch = make_batch()
     first = await checking(ledger, batch)
     judge_attempt = await store_judge_reply(ledger, first, "a")
@@ -57,7 +57,7 @@ async def test_the_first_word_of_a_key_stays_and_saying_it_again_changes_nothing
     assert {cache_key: before.number for cache_key, before in verdicts.items()} == {key("a"): 1, key("b"): 3}
 
 
-async def test_an_attempt_without_a_judges_answer_caches_nothing(ledger: Ledger) -> None:
+async def test_an_attempt_without_a_judges_answer_caches_nothing(ledger: PostgresLedger) -> None:
     leased = await submit_and_take(ledger)
     generated = await generate(ledger, leased)
     waiting = await checking(ledger)

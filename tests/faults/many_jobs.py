@@ -13,7 +13,7 @@ from uuid import UUID
 import psycopg
 
 from tasks.errors import LedgerUnavailable
-from tasks.ports import LeaseKey, Ledger
+from tasks.ports import LeaseKey
 from tests.acceptance.conftest import questions
 from tests.deadlines import scale_to_load
 from tests.faults.lab import SLOTS, Lab, Report
@@ -75,7 +75,7 @@ def renewed(lab: Lab) -> Iterator[list[float]]:
     renewals: list[float] = []
     end = threading.Event()
 
-    async def renew(ledger: Ledger) -> None:
+    async def renew(ledger: PostgresLedger) -> None:
         while not end.is_set():
             running = lab.rows("SELECT id, lease_token FROM job WHERE state = 'running' ORDER BY id")
             began = time.monotonic()

@@ -10,11 +10,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Event, Thread
 from uuid import UUID
 
-from tasks.ports import Ledger
 from tasks.submit import new_batch, submit
 from tests.acceptance.conftest import questions
 from tests.faults.lab import Lab, Report
 from tests.faults.registry import JOBS, experiment
+from worker.ledger.postgres import PostgresLedger
 
 
 @experiment("the deadline passes during the calls", latency_s=3.0)
@@ -151,7 +151,7 @@ def callbacks_before_one(lab: Lab) -> Report:
             f" INSERT INTO callback (batch_id, url) SELECT id, '{silent}' FROM b"
         )
 
-        async def submit_open(ledger: Ledger) -> list[UUID]:
+        async def submit_open(ledger: PostgresLedger) -> list[UUID]:
             fields = {"callback_url": silent, "not_before": tomorrow}
             batches = [new_batch(fields, tenant="default") for _ in range(600)]
             for batch in batches:

@@ -72,7 +72,7 @@ def test_a_worker_that_stops_notes_the_response_that_was_just_created(database_u
             generating = asyncio.create_task(harness.generate())
             while not await harness.rows("SELECT pid FROM pg_locks WHERE NOT granted"):
                 assert not generating.done()
-            closing = asyncio.create_task(harness.parking.close())
+            closing = asyncio.create_task(harness.responses.close())
             # Time to end, for a close that waits for nothing.
             for _ in range(5):
                 await harness.rows("SELECT 1")

@@ -13,7 +13,6 @@ import pytest
 import redis
 
 from schemas.states import HeldReason
-from tasks.ports import Ledger
 from tests.builders import closed_unknown, later, make_attempt, make_batch, make_request
 from tests.contract.situations import ACTOR, finished, open_one, submit, submit_and_take, submit_many, take
 from tests.lent_ledger import KeptLedger
@@ -21,6 +20,7 @@ from tests.servers import Servers, advance_clock
 from worker.doctor import Finding, Severity, examine
 from worker.doctor.consumers import count_listeners
 from worker.doctor.environment import RESET_CLOCK
+from worker.ledger.postgres import PostgresLedger
 from worker.ledger.schema_version import head_revision, migrate
 from worker.limits.bucket import Exchange, Feedback
 from worker.limits.rates import Rates
@@ -50,7 +50,7 @@ class Installation:
         assert list(findings_by_check) == [check]
         return findings_by_check[check]
 
-    def use(self, work: Callable[[Ledger], Awaitable[object]]) -> None:
+    def use(self, work: Callable[[PostgresLedger], Awaitable[object]]) -> None:
         """Runs an action on the ledger."""
 
         async def opened() -> None:
@@ -349,7 +349,7 @@ def test_unpublished_results(installation: Installation) -> None:
     finding = installation.finding("unpublished")
     assert "1 final job" in finding.what
 
-    async def publish(ledger: Ledger) -> None:
+    async def publish(ledger: PostgresLedger) -> None:
         await ledger.outbox.mark_published(
             [(view.job_id, view.run) for view in await ledger.outbox.unpublished(10, timedelta(0))]
         )
@@ -362,7 +362,7 @@ def test_unpublished_results(installation: Installation) -> None:
 def test_held_jobs_are_named_with_how_to_release_them(installation: Installation, reason: HeldReason) -> None:
     batch = make_batch()
 
-    async def hold(ledger: Ledger) -> None:
+    async def hold(ledger: PostgresLedger) -> None:
         for leased in await take(ledger, (await submit_many(ledger, 2, batch=batch)).job_ids):
             closed = closed_unknown(
                 leased, await open_one(ledger, leased), then=later(leased, held_reason=reason, event="hold")
@@ -385,7 +385,7 @@ def test_held_jobs_are_named_with_how_to_release_them(installation: Installation
 
 
 def test_possibly_billed_twice(installation: Installation) -> None:
-    async def call_again(ledger: Ledger) -> None:
+    async def call_again(ledger: PostgresLedger) -> None:
         leased = await submit_and_take(ledger)
         attempt = await open_one(ledger, leased)
         await ledger.attempts.close_attempts([closed_unknown(leased, attempt)])
@@ -401,7 +401,7 @@ def test_possibly_billed_twice(installation: Installation) -> None:
 
 
 def test_jobs_whose_rows_cannot_be_read(installation: Installation) -> None:
-    async def lease_a_damaged_one(ledger: Ledger) -> None:
+    async def lease_a_damaged_one(ledger: PostgresLedger) -> None:
         ids = (await submit_many(ledger, 3)).job_ids
         installation.execute(f"UPDATE job_request SET head = '[]' WHERE job_id = '{ids[1]}'")
         assert len(await take(ledger, ids)) == 2
@@ -415,7 +415,7 @@ def test_jobs_whose_rows_cannot_be_read(installation: Installation) -> None:
 def test_attempts_left_open_on_final_jobs(installation: Installation) -> None:
     batch = make_batch(max_cost_usd=Decimal(1))
 
-    async def cancel_during_call(ledger: Ledger) -> None:
+    async def cancel_during_call(ledger: PostgresLedger) -> None:
         leased = await submit_and_take(ledger, batch=batch)
         await ledger.attempts.open_attempts([make_attempt(leased, reserved_usd=Decimal("0.5"))])
         await ledger.actions.cancel([leased.job_id], ACTOR)

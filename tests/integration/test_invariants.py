@@ -10,7 +10,7 @@ from psycopg import AsyncConnection
 from psycopg.rows import namedtuple_row
 
 from schemas.states import Step
-from tasks.ports import CacheStatus, Ledger
+from tasks.ports import CacheStatus
 from tests.builders import closed_ok, make_attempt, make_request, make_terms, make_wanted, to_check
 from tests.contract.situations import (
     ACTOR,
@@ -89,7 +89,7 @@ async def every_state(ledger: PostgresLedger) -> None:
     await ledger.actions.cancel([cancelled.job_id], ACTOR)
 
 
-async def share(ledger: Ledger) -> None:
+async def share(ledger: PostgresLedger) -> None:
     """Two jobs with one answer, the first of them final."""
     first = await submit_and_take(ledger)
     attempt = await open_one(ledger, first, share=make_terms())

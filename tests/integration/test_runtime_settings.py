@@ -9,7 +9,6 @@ import psycopg
 import pytest
 
 from schemas.states import Step
-from tasks.scheduling.urgent_workers import UrgentWorkers
 from tests.acceptance.conftest import questions
 from tests.deadlines import scale_to_load, until
 from tests.http_service import running_service
@@ -20,6 +19,7 @@ from worker.process.main import _fork_servers
 from worker.process.pruning import Pruning
 from worker.process.runtime import WorkerRuntime
 from worker.providers.registry import ConfiguredProviders
+from worker.scheduling.urgent_workers import UrgentWorkers
 from worker.settings import Settings
 
 

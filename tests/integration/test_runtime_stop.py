@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from schemas.states import Step
-from tasks.scheduling.urgent_workers import UrgentWorkers
 from tests.servers import Servers
-from worker.ledger.journal import LedgerJournal
 from worker.process.celery_app import make_app
+from worker.process.journal import LedgerJournal
 from worker.process.runtime import WorkerRuntime
 from worker.providers.registry import ConfiguredProviders
+from worker.scheduling.urgent_workers import UrgentWorkers
 from worker.settings import Settings
 
 

@@ -13,7 +13,7 @@ from tests.servers import Servers
 HEAVY = (
     "aiohttp", "alembic", "anthropic", "celery", "fastapi", "genai_prices", "httpx2", "ijson", "jinja2", "jsonschema_rs", "kombu",
     "markdown_it", "openai", "psutil", "redis", "rich", "sqlalchemy", "uvicorn",
-    "tasks.answers.parse", "tasks.celery_tasks", "tasks.generate", "tasks.grounding", "tasks.scheduling.feed", "worker.ledger.queue",
+    "tasks.answers.parse", "tasks.celery_tasks", "tasks.generate", "tasks.grounding", "worker.scheduling.feed", "worker.ledger.queue",
     "worker.ledger.removal", "worker.process.spool",
 )  # fmt: skip
 """Libraries and steps that take long to load, and that none of these commands uses but where it says so."""

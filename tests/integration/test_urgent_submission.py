@@ -10,13 +10,13 @@ import pytest
 import redis
 
 from schemas.states import Step
-from tasks.scheduling.urgent_workers import UrgentWorkers
 from tests.deadlines import scale_to_load
 from tests.servers import Servers
 from worker.process.celery_app import make_app
 from worker.process.intake import Intake
 from worker.process.runtime import WorkerRuntime
 from worker.providers.registry import ConfiguredProviders
+from worker.scheduling.urgent_workers import UrgentWorkers
 from worker.settings import Settings
 
 URGENT: dict[str, Any] = {"query": "When does the desk open?", "context": ["The desk opens at nine."], "priority": 1}

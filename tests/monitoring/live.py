@@ -13,7 +13,6 @@ from typing import Any
 import httpx2
 
 from schemas.states import HeldReason
-from tasks.scheduling.dispatch import Pace
 from tests.acceptance.conftest import questions
 from tests.deployment import REPOSITORY
 from tests.faults.lab import Lab, open_lab
@@ -21,6 +20,7 @@ from tests.forking import PROGRAM
 from tests.monitoring.prometheus import Prometheus, free_port, running_prometheus
 from tests.monitoring.promtool import Unfit
 from tests.stub import faults
+from worker.scheduling.dispatch import Pace
 from worker.telemetry import metrics
 
 HELD_BACK = "A loan is repaid in three years."

@@ -14,6 +14,7 @@ def test_only_the_way_of_a_job_lies_loose() -> None:
     assert loose == {
         "tasks": ["celery_tasks", "check", "defaults", "errors", "generate", "results", "submit"],
         "worker": [
+            "batching",
             "cancellation",
             "provider_settings",
             "public_address",

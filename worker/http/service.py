@@ -18,7 +18,7 @@ from schemas.states import Step
 from tasks.errors import BrokerUnavailable, NotFound
 from tasks.ports import HintKey
 from tasks.results import poll
-from tasks.scheduling.batching import Batcher, OnError
+from worker.batching import Batcher, OnError
 from worker.http.authentication import Access
 from worker.http.bodies import FORM_BYTES, remove_stale
 from worker.http.bulk_loop import BulkLoop

@@ -12,7 +12,6 @@ removal      erased and deleted content
 views        jobs, batches and audits
 fleet        presence of workers, paused lanes
 inspection   the doctor's counts                     (invariants: rows that must not exist)
-journal      group commit of the hot methods
 database     connections and errors                  (outage: notices soon that the server is away)
 schema_version and upgrade bring the schema up
 """

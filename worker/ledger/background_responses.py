@@ -11,7 +11,7 @@ from uuid import UUID
 from schemas.generation import Lane
 from schemas.states import Step
 from tasks.ports.remote_batches import ParkedCall, PendingCall, UnreadableCall
-from tasks.ports.remote_responses import OpenResponse, ResponseLoad, Responses
+from tasks.ports.remote_responses import OpenResponse, ResponseLoad
 from worker.ledger.database import Store, arrays
 from worker.ledger.provider_batches import OPEN_ATTEMPT, PENDING, WAITING_JOB, pending_call
 from worker.ledger.queue import lease_terms
@@ -94,10 +94,14 @@ SELECT id FROM ended_response
 """
 
 
-class PostgresResponses(Store, Responses):
-    """``tasks.ports.remote_responses.Responses`` as statements, each one transaction."""
+class PostgresResponses(Store):
+    """Open responses, each method one transaction."""
 
     async def park(self, calls: Sequence[ParkedCall]) -> set[UUID]:
+        """Write the ids of responses and make their jobs pending; returns the attempts whose responses are known now.
+
+        A response whose job was taken away meanwhile is written too, so that it is cancelled and paid for.
+        """
         parameters = {
             **arrays(calls, "attempt_id", "job_id", "token", "provider", "model", "due_at", "lane", "remote_id"),
             "bytes": [len(call.body) for call in calls],
@@ -107,22 +111,30 @@ class PostgresResponses(Store, Responses):
         return set(await self._db.column(_PARK, parameters))
 
     async def take_due(self, limit: int, keep_for: timedelta, unserved: Collection[str] = ()) -> Sequence[OpenResponse]:
+        """The responses that are due to be looked after; others leave them alone for ``keep_for``.
+
+        Those of ``unserved`` providers only once no other worker took them for so long.
+        """
         rows = await self._db.rows(_TAKE_DUE, {"limit": limit, "keep_for": keep_for, "unserved": list(unserved)})
         return [OpenResponse(**{**row._asdict(), "lane": Lane(row.lane)}) for row in rows]
 
     async def put_off(self, pauses: Mapping[UUID, timedelta]) -> None:
+        """Look after responses again later."""
         if pauses:
             await self._db.rows(_PUT_OFF, {"ids": list(pauses), "pauses": list(pauses.values())})
 
     async def loads(self) -> Mapping[tuple[str, str], ResponseLoad]:
+        """By provider and model the open responses that may have to be moved."""
         return {
             (row.provider, row.model): ResponseLoad(row.calls, row.body_bytes) for row in await self._db.rows(_LOADS)
         }
 
     async def note_spilled(self, ids: Sequence[UUID]) -> None:
+        """Write that they are to end for the deadline of their jobs, before the provider is asked to."""
         await self._note(_NOTE_SPILLED, ids)
 
     async def note_cancelled(self, ids: Sequence[UUID]) -> None:
+        """Write that the provider was asked to end them."""
         await self._note(_NOTE_CANCELLED, ids)
 
     async def _note(self, statement: str, ids: Sequence[UUID]) -> None:
@@ -130,8 +142,10 @@ class PostgresResponses(Store, Responses):
             await self._db.rows(statement, {"ids": list(ids)})
 
     async def pending(self, ids: Sequence[UUID]) -> Sequence[PendingCall | UnreadableCall]:
+        """Those whose attempts are still open."""
         parameters: dict[str, Any] = {"batch_id": None, "ids": list(ids), **lease_terms(Step.GENERATE)}
         return [pending_call(row) for row in await self._db.rows(PENDING, parameters)]
 
     async def end(self, ids: Sequence[UUID]) -> set[UUID]:
+        """End those whose attempts are closed; returns them."""
         return set(await self._db.column(_END, {"ids": list(ids)}))

@@ -7,7 +7,7 @@ from uuid import UUID
 from schemas.failure import FailureKind
 from schemas.states import HeldReason, Step
 from tasks.defaults import MAX_RESCUES
-from tasks.ports import BatchCounts, Duties, Outlook
+from tasks.ports import BatchCounts, Outlook
 from worker.ledger.actions import closing_statement
 from worker.ledger.budgets import HAS_ROOM, BudgetRounds
 from worker.ledger.call_windows import WINDOW_OVER, close_windows
@@ -292,8 +292,8 @@ _RESIGN = "UPDATE dispatch SET leads_until = NULL WHERE leader = %(worker)s"
 _NOTE_CHECK_BEHIND = "UPDATE dispatch SET check_behind = %(behind)s WHERE check_behind <> %(behind)s"
 
 
-class PostgresDuties(Duties):
-    """Duties as statements, each under an advisory lock of its own."""
+class PostgresDuties:
+    """Statements of the worker that leads, each under an advisory lock of its own: each changes due jobs, at most ``limit`` of them."""
 
     def __init__(self, database: Database, shares: str) -> None:
         self._db = database
@@ -301,11 +301,16 @@ class PostgresDuties(Duties):
         self._budgets = BudgetRounds(database)
 
     async def promote(self, limit: int) -> int:
+        """Make due, unheld scheduled jobs available; returns how many."""
         due = await self._db.column(_DUE, {"limit": limit, "duty": _PROMOTING})
         change, refuse = change_by(self._db, _PROMOTE, {"lock": PROMOTE_LOCK}), quarantine_for(self._db, _PROMOTING)
         return sum([len(await isolate(page, change, refuse)) for page in paged(due)])
 
     async def expire(self, limit: int) -> list[UUID]:
+        """Finish jobs past their deadline as ``expired`` with a record; returns their ids.
+
+        One that was asked again has an answer: it returns to the check of its best one, and loses its deadline.
+        """
         late = await self._db.rows(_LATE, {"limit": limit, "duty": _EXPIRING})
         settle, expire = change_by(self._db, _SETTLE, {}), change_by(self._db, _EXPIRE, _EXPIRED)
         refuse = quarantine_for(self._db, _EXPIRING)
@@ -317,6 +322,10 @@ class PostgresDuties(Duties):
     async def take_hints(
         self, step: Step, depth: int, limit: int, again_after: timedelta, *, min_priority: int | None = None
     ) -> list[tuple[UUID, int]]:
+        """Choose available jobs to hint, by priority, tenant fairness and deadline, and note it (``hinted_at``).
+
+        Tops up to ``depth`` jobs hinted within ``again_after``; older hints count as lost. Returns (id, priority).
+        """
         parameters = {
             "step": step.value,
             # A hint is not a lease: the job has its turn once as each.
@@ -342,6 +351,10 @@ class PostgresDuties(Duties):
         return [(row.id, row.priority) for row in rows]
 
     async def reassign(self, step: Step, to: Step, limit: int) -> list[UUID]:
+        """Leave available jobs of a step to another one, with an event ``unserved``; returns the ids.
+
+        None while a worker is known to serve the step.
+        """
         parameters = {
             "step": step.value,
             "to": to.value,
@@ -352,6 +365,7 @@ class PostgresDuties(Duties):
         return await self._db.column(_REASSIGN, parameters)
 
     async def backlog(self, step: Step, at_most: int) -> int:
+        """Count the jobs that are available for a step, up to ``at_most``."""
         return int(await self._db.value(_BACKLOG, {"step": step.value, "at_most": at_most}))
 
     async def attend(
@@ -364,6 +378,16 @@ class PostgresDuties(Duties):
         broker: bool | None = None,
         may_lead: bool = True,
     ) -> Outlook:
+        """Take or renew the lead of the duties if it is free or this worker's; returns which duties have work.
+
+        Args:
+            worker: its name.
+            lead_for: how long it leads unless it attends again.
+            publish_after: how old a final job is before its result counts as unpublished.
+            check_backlog: answers that may wait for their check before no more are to be generated.
+            broker: whether this worker reaches Redis, if it knows. One that does takes over from one that does not.
+            may_lead: False: only returns what there is to know.
+        """
         parameters = {
             "worker": worker,
             "lead_for": lead_for,
@@ -391,18 +415,30 @@ class PostgresDuties(Duties):
         )
 
     async def urgent_waits(self, older_than: timedelta) -> bool:
+        """True if an urgent job was available for so long."""
         return bool(await self._db.value(_URGENT_WAITS, {"older_than": older_than}))
 
     async def resign(self, worker: str) -> None:
+        """Let another worker lead at once, if this one does."""
         await self._db.rows(_RESIGN, {"worker": worker})
 
     async def close_windows(self) -> int:
+        """Note the next window of batches whose window is over, and have their jobs wait for it; returns how many jobs.
+
+        No call begins outside of a window in any case; this keeps jobs from being leased only to learn so.
+        """
         return await close_windows(self._db)
 
     async def settle_budgets(self, rows: int) -> int:
+        """Let jobs go on that wait for money, as far as there is some; returns how many jobs were changed.
+
+        In a batch without money hold those that did not begin, ``rows`` at a time: no call of theirs could be paid for.
+        Closing an attempt lets jobs go on by itself; this is for what a crash left undone.
+        """
         return await self._budgets.settle(rows)
 
     async def batch_counts(self, batch_ids: Sequence[UUID], newest: int) -> list[BatchCounts]:
+        """Count the jobs of these batches and of the ``newest`` ones, oldest first."""
         batches: dict[UUID, BatchCounts] = {}
         for row in await self._db.rows(_BATCH_COUNTS, {"ids": list(batch_ids), "newest": newest}):
             counts = batches.setdefault(row.id, BatchCounts(row.id, row.name))
@@ -410,6 +446,7 @@ class PostgresDuties(Duties):
         return list(batches.values())
 
     async def refresh_statistics(self) -> list[str]:
+        """Have the database count again the tables that have more than doubled since it did; returns their names."""
         tables = await self._db.column(f"SELECT relname AS name FROM {OUTGROWN} ORDER BY 1")
         if tables:
             # Of the ledger's own tables: no name comes from outside.
@@ -417,8 +454,17 @@ class PostgresDuties(Duties):
         return tables
 
     async def fold_counts(self, rows: int) -> int:
+        """Sum up changes of the batches' counts, from about so many; no count differs. Returns how many rows it read."""
         await self._db.rows(FORGET_TURNS, {"shares": self._shares})
         return int(await self._db.value(_FOLD, {"rows": rows}))
 
     async def rescue(self, limit: int, unknown_reason: HeldReason | None, max_rescues: int = MAX_RESCUES) -> list[UUID]:
+        """Take jobs whose lease ran out from their holders.
+
+        Closes their open attempts as ``unknown`` and makes the jobs available, or holds those that had an open
+        attempt when ``unknown_reason`` is given. A job without an answer that was rescued ``max_rescues`` times in this
+        step and round fails instead (one with an answer, ``LAST_RESCUES`` later: its worker ends it before that).
+        Returns the job ids. Closes also what a worker that died left open of
+        jobs that have been final for a minute (cancelled or expired during a call).
+        """
         return await rescue_lost(self._db, limit, unknown_reason, max_rescues)

@@ -19,7 +19,6 @@ from tasks.ports.remote_batches import (
     OpenBatch,
     ParkedCall,
     PendingCall,
-    RemoteBatches,
     RemoteCall,
     UnreadableCall,
     WaitingCalls,
@@ -230,10 +229,11 @@ ROW_OVERHEAD = 256
 """Bytes of a row beside its body, in the forms of both providers."""
 
 
-class PostgresRemoteBatches(Store, RemoteBatches):
-    """``tasks.ports.remote_batches.RemoteBatches`` as statements, each one transaction."""
+class PostgresRemoteBatches(Store):
+    """Parked calls and provider batches, each method one transaction."""
 
     async def park(self, calls: Sequence[ParkedCall]) -> set[UUID]:
+        """Make jobs pending that are still leased under their token; returns the attempts that are parked now."""
         parameters = {
             **arrays(calls, "attempt_id", "job_id", "token", "provider", "model", "body", "due_at"),
             "call": [call.document.decode() for call in calls],
@@ -241,14 +241,17 @@ class PostgresRemoteBatches(Store, RemoteBatches):
         return set(await self._db.column(_PARK, parameters))
 
     async def waiting(self) -> Sequence[WaitingCalls]:
+        """The parked calls that were not sent yet, the oldest first."""
         return [WaitingCalls(**row._asdict()) for row in await self._db.rows(_WAITING)]
 
     async def recall(self, waiting: WaitingCalls, within: timedelta) -> None:
+        """Keep those calls out of any batch whose deadline is ``within`` this time; ``withdrawn`` has them then."""
         # Under the lock of the intents: a call is either in a batch, or recalled.
         parameters = {"provider": waiting.provider, "model": waiting.model, "within": within}
         await self._db.rows(_RECALL, parameters, first=_ONE_INTENT)
 
     async def times(self, provider: str, model: str, lane: Lane) -> BatchTimes:
+        """The times of a model's last batches, or responses in the background."""
         parameters = {
             "provider": provider,
             "model": model,
@@ -270,6 +273,7 @@ class PostgresRemoteBatches(Store, RemoteBatches):
         max_bytes: int,
         keep_for: timedelta,
     ) -> Intent | None:
+        """Write the intent of a batch with as many parked calls as fit; no other worker touches it for ``keep_for``."""
         parameters = {
             "id": uuid7(),
             "provider": provider,
@@ -285,6 +289,7 @@ class PostgresRemoteBatches(Store, RemoteBatches):
         return _intent(rows[0]) if rows else None
 
     async def calls(self, batch_id: UUID) -> AsyncIterator[RemoteCall]:
+        """The calls of an intent."""
         after = UUID(int=0)
         while rows := await self._db.rows(_BODIES, {"id": batch_id, "after": after, "limit": BODY_ROWS}):
             for row in rows:
@@ -292,10 +297,15 @@ class PostgresRemoteBatches(Store, RemoteBatches):
             after = rows[-1].attempt_id
 
     async def note_created(self, batch_id: UUID, remote_id: str, look_after: timedelta) -> bool:
+        """Write the remote id; False if the batch has one already, or the id is another's."""
         parameters = {"id": batch_id, "remote_id": remote_id, "look_after": look_after}
         return bool(await self._db.rows(_CREATED, parameters, within_s=TRANSACTION_S))
 
     async def take_due(self, keep_for: timedelta, unserved: Collection[str] = ()) -> OpenBatch | None:
+        """The batch that is due to be looked after; others leave it alone for ``keep_for``.
+
+        Those of ``unserved`` providers only once no other worker took them for so long.
+        """
         rows = await self._db.rows(_TAKE_DUE, {"keep_for": keep_for, "unserved": list(unserved)})
         if not rows:
             return None
@@ -305,49 +315,64 @@ class PostgresRemoteBatches(Store, RemoteBatches):
         return OpenBatch(_intent(rows[0]), **of_batch)
 
     async def put_off(self, batch_id: UUID, look_after: timedelta, detail: Mapping[str, Any] | None = None) -> None:
+        """Look after a batch again later."""
         document = None if detail is None else orjson.dumps(detail).decode()
         await self._db.rows(_PUT_OFF, {"id": batch_id, "look_after": look_after, "detail": document})
 
     async def note_trouble(self, batch_id: UUID, look_after: timedelta, cause: str) -> None:
+        """Look after a batch again later, because a look failed; people see the cause."""
         await self._db.rows(_NOTE_TROUBLE, {"id": batch_id, "look_after": look_after, "cause": cause})
 
     async def note_progress(self, batch_id: UUID) -> None:
+        """Write that a look at it succeeded after some that failed."""
         await self._db.rows(
             "UPDATE provider_batch SET detail = detail - 'trouble' WHERE id = %(id)s AND detail ? 'trouble'",
             {"id": batch_id},
         )
 
     async def note_spilled(self, batch_id: UUID) -> None:
+        """Write that it is to end for the deadline of its jobs, before the provider is asked to."""
         statement = "UPDATE provider_batch SET spilled_at = coalesce(spilled_at, nightdesk_now()) WHERE id = %(id)s"
         await self._db.rows(statement, {"id": batch_id})
 
     async def note_cancelled(self, batch_id: UUID) -> None:
+        """Write that the provider was asked to end it."""
         await self._db.rows(
             "UPDATE provider_batch SET cancelled_at = nightdesk_now() WHERE id = %(id)s", {"id": batch_id}
         )
 
     async def remote_ids(self, provider: str) -> frozenset[str]:
+        """The remote ids of the batches that are known."""
         statement = "SELECT remote_id FROM provider_batch WHERE provider = %(provider)s AND remote_id IS NOT NULL"
         return frozenset(await self._db.column(statement, {"provider": provider}))
 
     async def attempt_ids(self, batch_id: UUID) -> frozenset[str]:
+        """The ids of a batch's attempts."""
         statement = "SELECT attempt_id FROM provider_batch_call WHERE provider_batch_id = %(id)s"
         return frozenset(str(row.attempt_id) for row in await self._db.rows(statement, {"id": batch_id}))
 
     async def pending(self, batch_id: UUID, attempt_ids: Sequence[UUID]) -> Sequence[PendingCall | UnreadableCall]:
+        """Those of a batch's calls that are still open."""
         parameters = {"batch_id": batch_id, "ids": list(attempt_ids), **lease_terms(Step.GENERATE)}
         return [pending_call(row) for row in await self._db.rows(PENDING, parameters)]
 
     async def unanswered(self, batch_id: UUID, limit: int) -> Sequence[UUID]:
+        """Attempts of a batch that are still open."""
         return await self._db.column(_UNANSWERED, {"id": batch_id, "limit": limit})
 
     async def end(self, batch_id: UUID, state: str) -> None:
+        """End a batch (``collected``, ``refused``, ``abandoned``), and forget its calls."""
         await self._db.rows(_END, {"id": batch_id, "state": state}, within_s=TRANSACTION_S)
 
     async def withdrawn(self, limit: int) -> Sequence[ClosedAttempt]:
+        """The close of each parked call that is not to be sent: no job waits for it any more, or it was recalled.
+
+        The close of a recalled call moves its job on.
+        """
         return [_withdrawn(row) for row in await self._db.rows(_WITHDRAWN, {"limit": limit})]
 
     async def forget(self, attempt_ids: Sequence[UUID]) -> None:
+        """Remove parked calls that were not sent."""
         await self._db.rows(
             "DELETE FROM provider_batch_call WHERE attempt_id = ANY(%(ids)b::uuid[]) AND provider_batch_id IS NULL",
             {"ids": list(attempt_ids)},

@@ -5,7 +5,7 @@ from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
-from tasks.ports import JobView, Outbox, RepublishPage
+from tasks.ports import JobView, RepublishPage
 from worker.ledger.database import Store
 from worker.ledger.packing import RECORD_ANSWER
 from worker.ledger.pages import NOT_IN_QUARANTINE, isolate, quarantine_for
@@ -95,10 +95,14 @@ WHERE republish_until = %(until)s AND (republish_after, republish_after_id) < (%
 _END = "UPDATE dispatch SET republish_until = NULL WHERE republish_until = %(until)s"
 
 
-class PostgresOutbox(Store, Outbox):
-    """Pages of results to publish, and how far a republication is."""
+class PostgresOutbox(Store):
+    """Results on their way to the result backend: those to publish, and how far a republication is."""
 
     async def unpublished(self, limit: int, older_than: timedelta) -> list[JobView]:
+        """Final jobs whose result is not in the result backend, oldest first, with as much as a result is made of.
+
+        A page of bounded bytes. A job that can't be read is set aside.
+        """
         parameters = {"limit": limit, "age": older_than, "bytes": PAGE_BYTES, "duty": _DUTY}
         return await self._results(await self._db.column(_UNPUBLISHED, parameters))
 
@@ -115,6 +119,10 @@ class PostgresOutbox(Store, Outbox):
         return await self._db.rows(_RESULTS, {"ids": list(job_ids)})
 
     async def mark_published(self, results: Sequence[tuple[UUID, int]]) -> list[tuple[UUID, int]]:
+        """Note that the results of these jobs and runs are in the result backend.
+
+        Returns those that must not stay there: their job is erased, or has another run by now.
+        """
         if not results:
             return []
         ordered = sorted(results)
@@ -122,13 +130,19 @@ class PostgresOutbox(Store, Outbox):
         return [(row.id, row.run) for row in await self._db.rows(_MARK_PUBLISHED, parameters)]
 
     async def set_aside(self, job_id: UUID, error: Exception) -> None:
+        """Keep a job whose result can't be published out of the others' way; it is tried again ever later."""
         await self._db.rows(_SET_ASIDE, {"id": job_id})
         await quarantine_for(self._db, _DUTY)(job_id, error)
 
     async def begin_republishing(self, finished_within: timedelta) -> bool:
+        """Begin to publish all results finished within that time again (Redis lost its data), and forget all hints.
+
+        Starts again where it was under way. False for the first time in the life of the ledger: a new Redis lost nothing.
+        """
         return bool(await self._db.value(_BEGIN, {"within": finished_within}))
 
     async def republish_page(self, limit: int) -> RepublishPage | None:
+        """The next results to publish again; None when there is nothing to publish again."""
         walk = await self._db.rows(_WALK)
         if not walk:
             return None
@@ -141,6 +155,7 @@ class PostgresOutbox(Store, Outbox):
         return RepublishPage(until, (rows[-1].finished_at, rows[-1].id), tuple(views), done + len(rows))
 
     async def note_republished(self, page: RepublishPage) -> None:
+        """Note that a page is in the result backend: the next one follows it."""
         if page.through is not None:
             after, after_id = page.through
             parameters = {"after": after, "after_id": after_id, "jobs": page.published, "until": page.until}

@@ -267,6 +267,11 @@ class PostgresQueue(Queue):
         room: LeaseRoom | None = None,
         unread: bool = False,
     ) -> Sequence[Lease]:
+        """Take up to ``limit`` available jobs of a step: those among ``ids``, or by priority when ids is None.
+
+        Skips jobs that others hold, that are not available, or are past their deadline; takes no more than ``room`` allows.
+        A job whose row can't be read fails at once (``fail_unreadable``), and is left out; with ``unread`` another process reads them.
+        """
         terms = _terms(step, worker, lease_for, limit, min_priority=min_priority, max_priority=max_priority, room=room)
         token, jobs, unreadable = terms["token"], list[Lease](), list[UnreadableRow]()
         for number, row in enumerate(await self._lease(terms, ids, unread=unread), start=1):
@@ -290,6 +295,7 @@ class PostgresQueue(Queue):
         return rows
 
     async def fail_unreadable(self, rows: Sequence[UnreadableRow], tokens: Sequence[UUID]) -> None:
+        """End jobs whose rows can't be read as ``unreadable``, each with its cause; they run under one of these tokens."""
         await fail_unreadable(self._db, rows, tokens)
 
     async def _take(self, parameters: dict[str, Any], ids: Sequence[UUID] | None, *, unread: bool) -> list[Any]:
@@ -326,11 +332,13 @@ class PostgresQueue(Queue):
         return Renewal(lost=frozenset(row.id for row in rows) - locked, locked=locked)
 
     async def hand_back(self, leases: Sequence[LeaseKey]) -> set[UUID]:
+        """Make running jobs without an open attempt available again at once; returns the ids changed."""
         if not leases:
             return set()
         return set(await self._db.column(_HAND_BACK, _keys(leases)))
 
     async def defer(self, lease: LeaseKey, advance: Advance) -> bool:
+        """Move a running job without an open attempt to ``scheduled`` (budget, policy); False if the lease is lost."""
         parameters = {
             "id": lease.job_id,
             "token": lease.token,

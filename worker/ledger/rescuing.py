@@ -2,13 +2,13 @@
 
 import logging
 from collections.abc import Iterable, Sequence
+from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
 from schemas.failure import FailureKind
 from schemas.states import HeldReason, JobState
 from tasks.ports import LAST_RESCUES, UnreadableRow
-from tasks.scheduling.rescue import ABANDONED_AFTER
 from worker.ledger.actions import closing_statement
 from worker.ledger.database import Database
 from worker.ledger.pages import LEASING, NOT_IN_QUARANTINE, isolate, lock_batches, paged, pay_periods, quarantine_for
@@ -177,6 +177,9 @@ WHERE b.id = p.id
 """
 )
 
+ABANDONED_AFTER = timedelta(minutes=1)
+"""A living worker closes the attempt of a job that was taken from it (cancelled, expired) well within that time."""
+
 RESCUE_LOCK = 0x6E64_7265
 """Advisory lock key: one process rescues at a time."""
 
@@ -192,7 +195,7 @@ _GIVEN_UP = {
 
 
 async def rescue_lost(db: Database, limit: int, unknown_reason: HeldReason | None, max_rescues: int) -> list[UUID]:
-    """Implements ``tasks.ports.Duties.rescue``."""
+    """See ``PostgresDuties.rescue``."""
     bounds = {
         "reason": unknown_reason.value if unknown_reason else None,
         "max_rescues": max_rescues,

@@ -10,11 +10,11 @@ from typing import Any
 
 from schemas.states import Step
 from tasks.errors import NightdeskError
-from tasks.lanes.unserved import UnservedLane
-from tasks.scheduling.urgent_workers import UrgentWorkers
 from worker.cancellation import cancel
+from worker.lanes.unserved import UnservedLane
 from worker.ledger.fleet import Fleet
 from worker.limits.lanes import Lanes, Unreachable
+from worker.scheduling.urgent_workers import UrgentWorkers
 
 log = logging.getLogger(__name__)
 

@@ -26,13 +26,15 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 
 from schemas.states import Step
 from tasks.errors import BrokerUnavailable
-from tasks.ports import FinalFacts, FinalJob, Lease, Leased, Outbox, PackedFinal, Rendered
+from tasks.ports import FinalFacts, FinalJob, Lease, Leased, PackedFinal, Rendered
 from tasks.ports.process import TokenSink
-from tasks.results import compact_final, publish_results
-from tasks.scheduling.batching import Batcher, OnError
-from tasks.scheduling.dispatch import MESSAGE_IDS
+from tasks.results import compact_final
+from worker.batching import Batcher, OnError
+from worker.ledger.publishing import PostgresOutbox
 from worker.process.celery_app import make_app
 from worker.process.message_replies import result_key
+from worker.scheduling.dispatch import MESSAGE_IDS
+from worker.scheduling.outbox import publish_results
 from worker.settings import CANARY, SUBMIT_QUEUE, Settings
 from worker.token_streams import is_refusal
 
@@ -302,7 +304,7 @@ class Sender:
     """Groups the hints and the results of a worker; nothing waits for them, and the sweeps send what is left."""
 
     def __init__(
-        self, doorbell: CeleryDoorbell, outbox: Outbox, tokens: TokenSink, local_is_served: Callable[[], bool]
+        self, doorbell: CeleryDoorbell, outbox: PostgresOutbox, tokens: TokenSink, local_is_served: Callable[[], bool]
     ) -> None:
         self._doorbell = doorbell
         self._outbox = outbox

@@ -28,15 +28,15 @@ from schemas.states import Step
 from tasks.errors import LedgerUnavailable
 from tasks.ports import FEW_JOBS, Catalog, NewJob, Runtime
 from tasks.results import parse_job_id, parse_job_ids, poll
-from tasks.scheduling.dispatch import Dispatch
-from tasks.scheduling.feed import Feed
-from tasks.scheduling.urgent_workers import UrgentWorkers
 from tasks.submit import new_batch, submit
 from worker.ledger.postgres import PostgresLedger
 from worker.process.celery_app import SubmitGate
 from worker.process.doorbell import Sender
 from worker.process.message_replies import replying
 from worker.public_address import refuse_private
+from worker.scheduling.dispatch import Dispatch
+from worker.scheduling.feed import Feed
+from worker.scheduling.urgent_workers import UrgentWorkers
 from worker.settings import SUBMIT_QUEUE
 
 log = logging.getLogger(__name__)

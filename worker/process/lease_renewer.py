@@ -13,8 +13,8 @@ from tasks.errors import NightdeskError
 from tasks.ports import READ_FIRST_S, STALL_S
 from worker.cancellation import is_set_within
 from worker.ledger.database import Admit
-from worker.ledger.journal import HeldLeases
 from worker.ledger.postgres import PostgresLedger
+from worker.scheduling.held_leases import HeldLeases
 
 log = logging.getLogger(__name__)
 
@@ -164,7 +164,7 @@ class LeaseRenewer:
         requested_at = monotonic()
         renewal = await ledger.queue.renew(keys, self._lease_for)
         for key in keys:
-            if key.job_id in renewal.lost and (lost := self.leases.drop(key)) is not None:
+            if key.job_id in renewal.lost and (lost := self.leases.release(key)) is not None:
                 log.info("the lease of job %s is gone; its work is dropped", key.job_id)
                 self._loop.call_soon_threadsafe(self._lose, lost)
         locked = {key for key in keys if key.job_id in renewal.locked}

@@ -27,8 +27,6 @@ from tasks.grounding.own_checkers import use_own_checkers
 from tasks.policy.outcome import use_strictness
 from tasks.ports import FinalJob, Leased, PackedFinal, process
 from tasks.results import compact_final
-from tasks.scheduling.feed import urgent_slots
-from tasks.scheduling.urgent_workers import UrgentWorkers
 from tasks.text.time_limit import TimeLimit
 from worker.ledger.queue import final_columns
 from worker.local import Endpoints
@@ -41,6 +39,8 @@ from worker.process.logs import configure_logging, hide, secrets_of
 from worker.process.runtime import WorkerRuntime, judge_options
 from worker.process.server_keeper import keep_servers
 from worker.providers.registry import ConfiguredProviders
+from worker.scheduling.feed import urgent_slots
+from worker.scheduling.urgent_workers import UrgentWorkers
 from worker.scorers import scorer_of
 from worker.settings import SUBMIT_QUEUE, Settings, worker_name
 

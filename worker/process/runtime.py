@@ -25,25 +25,20 @@ from tasks.errors import ConfigurationError, NightdeskError
 from tasks.generate import Generate
 from tasks.grounding.judge.call import Judge, JudgeOptions
 from tasks.grounding.judge.lane import JudgeLane
-from tasks.lanes.background import BackgroundLane
 from tasks.lanes.choice import LaneChooser
-from tasks.lanes.collection import BatchLane
-from tasks.lanes.pace import LanePace
 from tasks.lanes.parking import Parking
-from tasks.lanes.settlement import Settlement
 from tasks.policy.asks import after_failure
 from tasks.ports import Providers
 from tasks.ports.remote_batches import Gathering
-from tasks.scheduling.dispatch import Dispatch, ModelFallback, Pace
-from tasks.scheduling.feed import Feed
-from tasks.scheduling.load import Load, Suspicion
-from tasks.scheduling.rescue import Rescue
-from tasks.scheduling.urgent_workers import UrgentWorkers
 from tasks.text.time_limit import TimeLimit
 from worker.cancellation import cancel
+from worker.lanes.background import BackgroundLane
+from worker.lanes.collection import BatchLane
+from worker.lanes.pace import LanePace
+from worker.lanes.parked_calls import parked_together
+from worker.lanes.settlement import Settlement
 from worker.ledger.continuity import Continuity
 from worker.ledger.database import HOT_S
-from worker.ledger.journal import LedgerJournal
 from worker.ledger.postgres import PostgresLedger
 from worker.limits.lanes import Lanes
 from worker.limits.presence import LEAVE_S, Heartbeat
@@ -56,11 +51,17 @@ from worker.process.celery_app import SubmitGate
 from worker.process.check_processes import CheckProcesses, ForkServer
 from worker.process.doorbell import CeleryDoorbell, Sender
 from worker.process.intake import Intake, OpenQueues
+from worker.process.journal import LedgerJournal
 from worker.process.lease_renewer import LeaseRenewer
 from worker.process.pruning import Pruning
 from worker.process.spool import Spool, earlier_folders, replay, spool_folder
 from worker.providers.registry import Installation
 from worker.providers.worker_report import report_of
+from worker.scheduling.dispatch import Dispatch, ModelFallback, Pace
+from worker.scheduling.feed import Feed
+from worker.scheduling.load import Load, Suspicion
+from worker.scheduling.rescue import Rescue
+from worker.scheduling.urgent_workers import UrgentWorkers
 from worker.settings import Settings, worker_name
 from worker.telemetry.metering import Metering
 from worker.token_streams import RedisTokens, forget
@@ -175,9 +176,9 @@ class WorkerRuntime:
         # Not on the loop: it waits for the work under way.
         self._stack.push_async_callback(asyncio.to_thread, self._prompts.shutdown)
         self._limiter = await self._limits()
-        self._parking = self._closing(
-            Parking(self._ledger.remote_batches, self._ledger.remote_responses, self._journal)
-        )
+        batches = self._closing(parked_together("parked calls", self._ledger.remote_batches))
+        responses = self._closing(parked_together("background responses", self._ledger.remote_responses))
+        self._parking = Parking(batches.send, responses.send, self._journal)
         if Step.GENERATE in self._steps and not self._urgent_workers.only:
             self._open_batch_lane()
         for step in self._steps:

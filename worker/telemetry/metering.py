@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from tasks.errors import NightdeskError
 from tasks.ports import Observation
-from tasks.scheduling.dispatch import Dispatch
 from worker.cancellation import cancel
 from worker.ledger.metric_totals import MetricTotals
+from worker.scheduling.dispatch import Dispatch
 from worker.telemetry import metrics
 from worker.telemetry.tally import Series, Tally
 

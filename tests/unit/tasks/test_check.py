@@ -38,7 +38,7 @@ from tests.builders import (
 )
 from tests.fakes.inline import Inline
 from tests.lent_ledger import LentLedger
-from worker.ledger.journal import LedgerJournal
+from worker.process.journal import LedgerJournal
 
 LEASE = timedelta(seconds=60)
 SOURCE = "The night desk opens at nine in the evening. The morning edition is printed in Port Lune at four."

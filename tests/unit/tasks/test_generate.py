@@ -39,7 +39,7 @@ from tasks.prompting.sources.pack import ESTIMATE, exact_counter
 from tests.builders import make_batch, make_completion, make_jobs, make_prompt, make_request, new_id
 from tests.lent_ledger import LentLedger
 from tests.scripted_provider import Act, Registry, ScriptedProvider, answers, hangs, raises
-from worker.ledger.journal import LedgerJournal
+from worker.process.journal import LedgerJournal
 
 LEASE = timedelta(seconds=60)
 

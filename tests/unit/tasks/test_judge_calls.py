@@ -37,7 +37,7 @@ from tests.judge_harness import (
     verdicts_reply,
 )
 from tests.scripted_provider import Act, Registry, ScriptedProvider, hangs, raises
-from worker.ledger.journal import LedgerJournal
+from worker.process.journal import LedgerJournal
 
 # ---- calls are attempts like any other -------------------------------------------------------------------------
 

@@ -18,13 +18,13 @@ from tasks.errors import LedgerUnavailable
 from tasks.estimates.estimate import first_lease
 from tasks.generate import FallbackChain
 from tasks.lanes.choice import LaneChooser, LaneTerms, SentCalls, expected
-from tasks.lanes.collection import BatchLane
-from tasks.lanes.pace import LanePace
-from tasks.lanes.settlement import Settlement
 from tasks.policy.asks import after_failure
 from tasks.ports import DenyReason, Leased, NewBatch
 from tasks.ports.remote_batches import BatchTimes, Intent, OpenBatch
 from tests.scripted_provider import Registry, ScriptedProvider
+from worker.lanes.collection import BatchLane
+from worker.lanes.pace import LanePace
+from worker.lanes.settlement import Settlement
 from worker.limits.rates import lane_terms
 from worker.providers.registry import ConfiguredProviders
 from worker.settings import Settings

@@ -27,8 +27,8 @@ from tests.builders import make_batch, make_jobs
 from tests.fakes.inline import Inline
 from tests.lent_ledger import LentLedger
 from tests.scripted_provider import Act, Registry, ScriptedProvider, answers, raises
-from worker.ledger.journal import LedgerJournal
 from worker.operations.audit import audit_of
+from worker.process.journal import LedgerJournal
 
 LEASE = timedelta(seconds=60)
 SOURCE = "The night desk opens at nine in the evening. The morning edition is printed in Port Lune at four."

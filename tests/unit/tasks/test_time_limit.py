@@ -18,7 +18,7 @@ from tests.fakes.inline import Inline
 from tests.faults.bounds import long_text
 from tests.lent_ledger import LentLedger
 from tests.unit.tasks.test_check import GOOD, leased_for_check, request_with, stored_for_check
-from worker.ledger.journal import LedgerJournal
+from worker.process.journal import LedgerJournal
 
 TEXTS = [long_text(number, 200_000) for number in range(4)]
 

@@ -40,7 +40,7 @@ from tests.judge_harness import (
     verdicts_reply,
 )
 from tests.scripted_provider import Act, Registry, ScriptedProvider, answers, hangs, raises
-from worker.ledger.journal import LedgerJournal
+from worker.process.journal import LedgerJournal
 
 YES = verdict(1, "supported", QUOTE)
 NO = verdict(1, "unsupported")

@@ -11,8 +11,8 @@ import pytest
 from tasks.ports import ClosedAttempt
 from tests.lent_ledger import LentLedger
 from tests.unit.worker.test_spool import answers_in, calling, files, until
-from worker.ledger import journal as journal_module
-from worker.ledger.journal import LedgerJournal
+from worker.process import journal as journal_module
+from worker.process.journal import LedgerJournal
 from worker.process.spool import Spool, lost_answers, replay, spool_folder
 
 LONG = timedelta(hours=1)

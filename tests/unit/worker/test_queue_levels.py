@@ -2,8 +2,8 @@
 
 import pytest
 
-from tasks.scheduling.urgent_workers import UrgentWorkers
 from worker.process.intake import levels_to_take
+from worker.scheduling.urgent_workers import UrgentWorkers
 
 LEVELS = [0, 3, 6, 9]
 

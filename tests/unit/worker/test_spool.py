@@ -27,9 +27,9 @@ from tests.builders import (
     to_check,
 )
 from tests.lent_ledger import LentLedger
-from worker.ledger import journal as journal_module
 from worker.ledger.attempts import PostgresAttempts
-from worker.ledger.journal import LedgerJournal
+from worker.process import journal as journal_module
+from worker.process.journal import LedgerJournal
 from worker.process.spool import Spool, abandoned_segments, lost_answers, replay, spool_folder
 
 LEASE = timedelta(seconds=60)
@@ -99,7 +99,7 @@ def answers_in(folder: Path) -> int:
 def fast(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(journal_module, "KEEP_EVERY_S", 0.01)
     monkeypatch.setattr(journal_module, "KEEP_AFTER_S", 0.02)
-    monkeypatch.setattr("tasks.scheduling.batching.RETRY_PAUSE", timedelta(milliseconds=20))
+    monkeypatch.setattr("worker.batching.RETRY_PAUSE", timedelta(milliseconds=20))
 
 
 async def until(true: Callable[[], object], within_s: float = 10) -> None:

@@ -9,12 +9,12 @@ import pytest
 
 from schemas.states import Step
 from tasks.errors import LedgerUnavailable
-from tasks.scheduling.urgent_workers import UrgentWorkers
 from tests.unit.worker.limits.test_rate_limiter import LimiterHarness, PausedLanes
 from worker.ledger.fleet import Present
 from worker.limits import presence
 from worker.limits.lanes import Lanes, Unreachable
 from worker.limits.presence import Heartbeat
+from worker.scheduling.urgent_workers import UrgentWorkers
 
 
 class PresenceLedger(PausedLanes):

@@ -18,17 +18,17 @@ from tasks.calls.retry import Fail, Hold, Retry, RetryPolicy, Snooze
 from tasks.errors import ProviderError
 from tasks.estimates.estimate import first_lease
 from tasks.lanes.choice import LaneChooser
-from tasks.lanes.collection import BatchLane
-from tasks.lanes.pace import LanePace, Work, take_turns
 from tasks.lanes.parking import call_of, document_of, open_call
-from tasks.lanes.settlement import Settlement
-from tasks.lanes.unserved import FORGET_S
 from tasks.policy.asks import after_failure
 from tasks.ports import Leased, NewBatch
 from tasks.ports.remote_batches import Candidates, Intent, OpenBatch, PendingCall, WaitingCalls
 from tasks.prompting.messages import render
 from tests.builders import make_attempt
 from tests.scripted_provider import Registry, ScriptedProvider
+from worker.lanes.collection import BatchLane
+from worker.lanes.pace import LanePace, Work, take_turns
+from worker.lanes.settlement import Settlement
+from worker.lanes.unserved import FORGET_S
 
 K = FailureKind
 
@@ -48,7 +48,7 @@ def test_a_lane_without_work_is_looked_at_less_often(monkeypatch: pytest.MonkeyP
     async def note(seconds: float) -> None:
         pauses.append(seconds)
 
-    monkeypatch.setattr("tasks.lanes.pace.asyncio.sleep", note)
+    monkeypatch.setattr("worker.lanes.pace.asyncio.sleep", note)
     with pytest.raises(asyncio.CancelledError):
         asyncio.run(take_turns("calls", turn, timedelta(seconds=2)))
     assert pauses == [2, 4, 6, 8, 10, 10, 10, 2, 2, 2, 4]
@@ -63,8 +63,8 @@ def lane(*, fallbacks: tuple[str, ...] = (), batches: Any = None, providers: Any
     def nothing(*_: Any) -> None:
         raise AssertionError
 
-    others = [ScriptedProvider(name=name) for name in fallbacks]
-    registry = providers or Registry(ScriptedProvider(), *others, fallbacks=fallbacks)
+    providers_after = [ScriptedProvider(name=name) for name in fallbacks]
+    registry = providers or Registry(ScriptedProvider(), *providers_after, fallbacks=fallbacks)
     calls = PaidCalls(cast("Any", None), RetryPolicy(), lambda: 0.5)
     settlement = Settlement(cast("Any", None), cast("Any", None), calls, registry, nothing, nothing, after_failure)
     return BatchLane(batches, settlement, LaneChooser(registry, cast("Any", nothing)))

@@ -15,19 +15,19 @@ from schemas.failure import Failure, FailureKind
 from schemas.generation import Lane
 from tasks.errors import ProviderError, failure_of
 from tasks.lanes.choice import LaneChooser, SentCalls, in_words
-from tasks.lanes.pace import LanePace, Work, take_turns
-from tasks.lanes.settlement import UNDONE, Answer, Settlement
-from tasks.lanes.unserved import UnservedLane
 from tasks.ports import Permit
 from tasks.ports.remote_batches import (
     Intent,
     OpenBatch,
-    RemoteBatches,
     RemoteCalls,
     RemoteStatus,
     UnreadableResult,
     WaitingCalls,
 )
+from worker.lanes.pace import LanePace, Work, take_turns
+from worker.lanes.settlement import UNDONE, Answer, Settlement
+from worker.lanes.unserved import UnservedLane
+from worker.ledger.provider_batches import PostgresRemoteBatches
 
 log = logging.getLogger(__name__)
 
@@ -57,7 +57,7 @@ class BatchLane:
     Every such process runs it; the ledger gives each batch to one of them at a time.
     """
 
-    batches: RemoteBatches
+    batches: PostgresRemoteBatches
     settlement: Settlement
     lanes: LaneChooser
     """Tells when jobs with the lane ``auto`` leave this one."""

@@ -5,26 +5,12 @@ from datetime import timedelta
 from time import monotonic
 from uuid import UUID
 
-from schemas.failure import Failure, FailureKind
 from schemas.states import HeldReason
 from tasks.defaults import MAX_RESCUES
-from tasks.ports import Duties, Lease
+from worker.ledger.duties import PostgresDuties
 
 ROWS = 500
 """Jobs a rescue takes at most; the next one follows a second later."""
-
-
-ABANDONED_AFTER = timedelta(minutes=1)
-"""A living worker closes the attempt of a job that was taken from it (cancelled, expired) well within that time."""
-
-
-def worker_lost(job: Lease) -> Failure:
-    """The failure of a job whose workers were lost too often, one after the other."""
-    return Failure(
-        kind=FailureKind.WORKER_LOST,
-        message=f"its worker was lost {job.rescues} times while it had this job, which may be the cause; the events of the"
-        " job name those workers, see what they logged last",
-    )
 
 
 LONGEST_GAP = timedelta(seconds=2.5)
@@ -39,7 +25,7 @@ class Rescue:
     counts as a break although nothing failed: a worker that waited for a connection could not renew either.
     """
 
-    duties: Duties
+    duties: PostgresDuties
     lease_for: timedelta
     hold_unknown: bool = False
     max_rescues: int = MAX_RESCUES

@@ -13,12 +13,12 @@ import pytest
 from schemas.states import JobState, Step
 from tasks.errors import LedgerUnavailable
 from tasks.ports import Lease, LeaseKey, Room
-from tasks.scheduling import feed
-from tasks.scheduling.feed import Feed
-from tasks.scheduling.load import Load
-from tasks.scheduling.urgent_workers import UrgentWorkers
 from tests.builders import make_batch, make_jobs, make_request
 from tests.lent_ledger import LentLedger
+from worker.scheduling import feed
+from worker.scheduling.feed import Feed
+from worker.scheduling.load import Load
+from worker.scheduling.urgent_workers import UrgentWorkers
 
 CEILING_S = 30
 LONG = timedelta(seconds=CEILING_S)

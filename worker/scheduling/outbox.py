@@ -2,14 +2,15 @@
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
+from uuid import UUID
 
-from tasks import ports
 from tasks.errors import BrokerUnavailable, LedgerUnavailable
 from tasks.ports import Doorbell, JobView, Rendered
-from tasks.results import compact, publish_results, result_of
+from tasks.results import compact, result_of
+from worker.ledger.publishing import PostgresOutbox
 
 log = logging.getLogger(__name__)
 
@@ -21,7 +22,7 @@ RENDER = 10
 class Outbox:
     """The slow part of the leader's duties: a loop beside the tick, in pages, that begins where the last leader ended."""
 
-    results: ports.Outbox
+    results: PostgresOutbox
     doorbell: Doorbell
     rows: int
     older_than: timedelta
@@ -76,7 +77,21 @@ class Outbox:
         return True
 
 
-async def publish(outbox: ports.Outbox, doorbell: Doorbell, views: Sequence[JobView]) -> None:
+async def publish_results(
+    outbox: PostgresOutbox, doorbell: Doorbell, results: Sequence[Rendered], erased: Container[UUID] = ()
+) -> None:
+    """Publish rendered results; ``erased`` names those whose content was removed before they were read."""
+    if not results:
+        return
+    refused = await doorbell.publish(results)
+    for job_id, error in refused.items():
+        await outbox.set_aside(job_id, error)
+    # Erased or run again between the reading and the writing: that action withdrew the result before it was published.
+    stale = await outbox.mark_published([(job_id, run) for job_id, run, *_ in results if job_id not in refused])
+    await doorbell.withdraw([(job_id, run) for job_id, run in stale if job_id not in erased])
+
+
+async def publish(outbox: PostgresOutbox, doorbell: Doorbell, views: Sequence[JobView]) -> None:
     """Put results into the result backend, then note it: a crash in between publishes them once more.
 
     A result that can't be rendered or that the backend refuses is set aside and keeps no other back.
@@ -85,7 +100,7 @@ async def publish(outbox: ports.Outbox, doorbell: Doorbell, views: Sequence[JobV
     await publish_results(outbox, doorbell, await _rendered(outbox, views), erased)
 
 
-async def _rendered(outbox: ports.Outbox, views: Sequence[JobView]) -> list[Rendered]:
+async def _rendered(outbox: PostgresOutbox, views: Sequence[JobView]) -> list[Rendered]:
     results: list[Rendered] = []
     for number, view in enumerate(views, start=1):
         try:

@@ -10,11 +10,13 @@ from uuid import UUID
 
 from schemas.states import Step
 from tasks.errors import BrokerUnavailable, LedgerUnavailable
-from tasks.ports import BatchCounts, Doorbell, Duties, Ledger, Outlook
-from tasks.scheduling.feed import Feed
-from tasks.scheduling.outbox import Outbox
-from tasks.scheduling.rescue import Rescue
-from tasks.scheduling.urgent_workers import UrgentWorkers
+from tasks.ports import BatchCounts, Doorbell, Outlook
+from worker.ledger.duties import PostgresDuties
+from worker.ledger.postgres import PostgresLedger
+from worker.scheduling.feed import Feed
+from worker.scheduling.outbox import Outbox
+from worker.scheduling.rescue import Rescue
+from worker.scheduling.urgent_workers import UrgentWorkers
 
 log = logging.getLogger(__name__)
 
@@ -73,7 +75,7 @@ class ModelFallback:
     yesterday waits as long.
     """
 
-    ledger: Ledger
+    ledger: PostgresLedger
     served: Callable[[], bool]
     """True if some worker is known to serve the step."""
     wait: timedelta
@@ -122,7 +124,7 @@ class BatchLog:
     A batch of one job is a person's question, or one of thousands of a program: its log is its result.
     """
 
-    duties: Duties
+    duties: PostgresDuties
     _open: dict[UUID, bool] = field(default_factory=dict)
     """Batches that are not at their end; true of those that stand still."""
     _ended: set[UUID] = field(default_factory=set)
@@ -174,7 +176,7 @@ class Dispatch:
     relies on being done by one worker alone: two that believe to lead for a moment lock each other out, row by row.
     """
 
-    ledger: Ledger
+    ledger: PostgresLedger
     doorbell: Doorbell
     rescue: Rescue
     stand_in: ModelFallback

@@ -1,4 +1,4 @@
-"""The journal of a process's jobs: their leases, and the ledger's verbs for one job at a time, committed in groups.
+"""The journal of a process's jobs: the ledger's verbs for one job at a time, committed in groups.
 
 Answers survive a ledger that is away.
 """
@@ -6,12 +6,10 @@ Answers survive a ledger that is away.
 import asyncio
 import logging
 import math
-import threading
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from itertools import takewhile
 from time import monotonic
-from typing import Protocol
 from uuid import UUID
 
 from tasks.errors import LedgerError, NightdeskError, Unstorable
@@ -26,15 +24,14 @@ from tasks.ports import (
     NewAttempt,
     NewVerdicts,
     Observation,
-    OnLost,
     Opened,
     PackedFinal,
     VerdictQuery,
 )
-from tasks.scheduling.batching import BATCH_ROWS, Batcher, OnError
+from worker.batching import BATCH_ROWS, Batcher, OnError
 from worker.cancellation import is_set_within
-from worker.ledger.attempts import PostgresAttempts
 from worker.ledger.postgres import PostgresLedger
+from worker.process.spool import Spool
 
 log = logging.getLogger(__name__)
 
@@ -57,88 +54,6 @@ SurelyHeld = Callable[[LeaseKey, float], bool]
 """See ``HeldLeases.surely_held``."""
 
 
-class HeldLeases:
-    """The leases of this process's jobs. Feeds hold and release them, the renewer renews them, from its own thread."""
-
-    def __init__(self, lease_for: timedelta) -> None:
-        self._lease_for = lease_for
-        self._losses: dict[LeaseKey, Callable[[], None]] = {}
-        self._locked: Collection[LeaseKey] = ()
-        self._renewed_at = -math.inf
-        self._lock = threading.Lock()
-
-    def hold(self, key: LeaseKey, lost: Callable[[], None]) -> None:
-        """Adds a lease; ``lost`` is called on the loop after its loss."""
-        with self._lock:
-            self._losses[key] = lost
-
-    def release(self, key: LeaseKey) -> None:
-        """Drops a lease."""
-        self.drop(key)
-
-    def surely_held(self, key: LeaseKey, confirmed_at: float) -> bool:
-        """Tells whether a lease that the ledger confirmed at that time (monotonic), or renewed since, can't have run out."""
-        with self._lock:
-            is_renewed = key in self._losses and key not in self._locked
-            latest = max(confirmed_at, self._renewed_at) if is_renewed else confirmed_at
-        # The ledger may have renewed it a quarter of its time before it confirmed it.
-        return monotonic() - latest < self._lease_for.total_seconds() / 2
-
-    @property
-    def locked(self) -> bool:
-        """True if some were locked by another transaction at the last renewal, and not renewed."""
-        return bool(self._locked)
-
-    def keys(self, *, only_locked: bool) -> list[LeaseKey]:
-        """The leases to renew."""
-        with self._lock:
-            return [key for key in self._losses if not only_locked or key in self._locked]
-
-    def drop(self, key: LeaseKey) -> Callable[[], None] | None:
-        """Drops a lease; returns the call that tells its holder of a loss."""
-        with self._lock:
-            return self._losses.pop(key, None)
-
-    def note_renewal(self, locked: Collection[LeaseKey], requested_at: float | None) -> None:
-        """Notes the leases that were locked; all others were renewed, unless ``requested_at`` is None."""
-        with self._lock:
-            self._locked = locked
-            if requested_at is not None:
-                self._renewed_at = requested_at
-
-
-class Keeping(Protocol):
-    """Keeps answers on disk (see ``worker.process.spool.Spool``)."""
-
-    async def keep(self, rows: Sequence[ClosedAttempt]) -> None:
-        """Bring answers to disk; raises ``OSError`` when it can't be written, ``ValueError`` when one has no JSON form."""
-        ...
-
-    async def keep_stored(self, rows: Sequence[ClosedAttempt]) -> None:
-        """Bring answers to disk that the ledger has, and may lose again."""
-        ...
-
-    async def keep_lost(self, rows: Sequence[ClosedAttempt]) -> None:
-        """Bring answers to disk whose jobs the ledger lost."""
-        ...
-
-    async def write_again(self, attempts: PostgresAttempts, further: Sequence[ClosedAttempt], on_lost: OnLost) -> None:
-        """Write all of them, and further ones, into a ledger that may have lost some."""
-        ...
-
-    def note_stored(self) -> None:
-        """Note that the ledger has all that it did not have."""
-        ...
-
-    def expire(self, before: float) -> None:
-        """Forget those that the ledger has had since then (monotonic)."""
-        ...
-
-    def leave(self) -> None:
-        """End; what is kept is for the next process."""
-        ...
-
-
 class LedgerJournal:
     """``tasks.ports.Journal`` over a ledger, in batches that are sent until they are stored.
 
@@ -150,7 +65,7 @@ class LedgerJournal:
     def __init__(
         self,
         ledger: PostgresLedger,
-        spool: Keeping | None = None,
+        spool: Spool | None = None,
         *,
         surely_held: SurelyHeld | None = None,
         observe: Callable[[Observation], None] | None = None,
@@ -286,7 +201,7 @@ class LedgerJournal:
         if self._spool is not None:
             await self._spool.write_again(ledger.attempts, list(self._stored), self._lost.extend)
 
-    async def _keep(self, spool: Keeping) -> None:
+    async def _keep(self, spool: Spool) -> None:
         """Bring to disk what the ledger does not take or may lose again, and remove it when the ledger surely has all of it."""
         while not await is_set_within(self._ending, KEEP_EVERY_S):
             try:
@@ -301,7 +216,7 @@ class LedgerJournal:
                 # The next round tries again: without it no later answer would outlive this process.
                 log.exception("the spool can't be looked after")
 
-    async def _bring(self, spool: Keeping, rows: Sequence[ClosedAttempt]) -> None:
+    async def _bring(self, spool: Spool, rows: Sequence[ClosedAttempt]) -> None:
         """Bring answers to disk; one that has no JSON form holds up no other."""
         try:
             await spool.keep(rows)
@@ -323,11 +238,11 @@ class LedgerJournal:
                     "%d answers wait on disk: the ledger has not taken them within a second", len(self._spooled)
                 )
 
-    def _expire(self, spool: Keeping) -> None:
+    def _expire(self, spool: Spool) -> None:
         # Not by the time that passes: while PostgreSQL is away it may be about to come back without its last commits.
         spool.expire(self._confirmed_at() - self._kept_for_s if self._kept_for_s else math.inf)
 
-    async def _bring_stored(self, spool: Keeping) -> None:
+    async def _bring_stored(self, spool: Spool) -> None:
         """Bring to disk what the ledger knows nothing of, and what it may lose again."""
         if self._lost:
             await spool.keep_lost(self._lost[:])
@@ -367,7 +282,7 @@ class LedgerJournal:
             if self._spool is not None:
                 await self._leave(self._spool)
 
-    async def _leave(self, spool: Keeping) -> None:
+    async def _leave(self, spool: Spool) -> None:
         """End with the spool: what the ledger does not have, or may lose again, is on disk."""
         await self._bring_stored(spool)
         if not self._unwritten:

@@ -16,11 +16,12 @@ from schemas.failure import Failure, FailureKind
 from schemas.generation import Lane
 from tasks.errors import ProviderError, failure_of
 from tasks.lanes.choice import LaneChooser, SentCalls
-from tasks.lanes.pace import LanePace, Work, take_turns
-from tasks.lanes.settlement import Answer, Settlement
-from tasks.lanes.unserved import UnservedLane
 from tasks.ports.remote_batches import RemoteResult
-from tasks.ports.remote_responses import OpenResponse, RemoteResponses, ResponseLoad, Responses
+from tasks.ports.remote_responses import OpenResponse, RemoteResponses, ResponseLoad
+from worker.lanes.pace import LanePace, Work, take_turns
+from worker.lanes.settlement import Answer, Settlement
+from worker.lanes.unserved import UnservedLane
+from worker.ledger.background_responses import PostgresResponses
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +42,7 @@ class BackgroundLane:
     Every such process runs it; the ledger gives each response to one of them at a time.
     """
 
-    responses: Responses
+    responses: PostgresResponses
     settlement: Settlement
     lanes: LaneChooser
     """Tells when jobs with the lane ``auto`` leave this one."""

@@ -7,8 +7,8 @@ from datetime import timedelta
 import pytest
 
 from tasks.errors import BrokerUnavailable, LedgerError, LedgerUnavailable, SchemaMismatch, Unstorable
-from tasks.scheduling import batching
-from tasks.scheduling.batching import BATCH_ROWS, Batcher, OnError
+from worker import batching
+from worker.batching import BATCH_ROWS, Batcher, OnError
 
 LONG = timedelta(seconds=60)
 

@@ -15,13 +15,13 @@ from schemas.states import HeldReason, JobState, Step
 from tasks import results
 from tasks.errors import BrokerUnavailable, LedgerUnavailable
 from tasks.ports import Advance, JobView, Outlook, Rendered
-from tasks.scheduling import dispatch, outbox, rescue
-from tasks.scheduling.dispatch import IDLE_TICKS, MESSAGE_IDS, Dispatch, ModelFallback, Pace
-from tasks.scheduling.outbox import publish
-from tasks.scheduling.rescue import Rescue
-from tasks.scheduling.urgent_workers import UrgentWorkers
 from tests.builders import lease_key, make_batch, make_config, make_final, make_jobs, make_request
 from tests.lent_ledger import LentLedger
+from worker.scheduling import dispatch, outbox, rescue
+from worker.scheduling.dispatch import IDLE_TICKS, MESSAGE_IDS, Dispatch, ModelFallback, Pace
+from worker.scheduling.outbox import publish
+from worker.scheduling.rescue import Rescue
+from worker.scheduling.urgent_workers import UrgentWorkers
 
 LEASE = timedelta(seconds=60)
 READ = make_config(checkers=("structure", "lexical", "local"))
@@ -203,8 +203,8 @@ async def test_jobs_are_checked_without_the_local_model_after_a_while_without_it
     clock = [1000.0]
     monkeypatch.setattr(dispatch, "monotonic", lambda: clock[0])
 
-    def told() -> list[str]:
-        return [record.getMessage() for record in caplog.records if record.name.startswith("tasks.")]
+    def warnings_so_far() -> list[str]:
+        return [record.getMessage() for record in caplog.records if record.name.startswith("worker.")]
 
     harness = DispatchHarness()
     harness.local_served = False
@@ -219,16 +219,16 @@ async def test_jobs_are_checked_without_the_local_model_after_a_while_without_it
     assert await duty.run() == [], "a worker was there: the time counts anew"
     clock[0] += 29
     assert await duty.run() == []
-    assert [message.count("after 30 s") for message in told()] == [1, 1]
+    assert [message.count("after 30 s") for message in warnings_so_far()] == [1, 1]
 
     clock[0] += 1
     await harness.tick()
 
     assert harness.doorbell.hints == [(Step.CHECK, list(job_ids), False)]
-    assert sum("without it and end as partial" in message for message in told()) == 1
+    assert sum("without it and end as partial" in message for message in warnings_so_far()) == 1
     await harness.submit(1, response="Another.", config=READ)
     assert len(await duty.run()) == 1, "those that come later need not wait"
-    assert len(told()) == 3, "told once"
+    assert len(warnings_so_far()) == 3, "told once"
 
 
 async def test_a_duty_that_breaks_does_not_keep_the_others_from_their_turn(caplog: pytest.LogCaptureFixture) -> None:
@@ -455,7 +455,7 @@ async def test_a_result_that_cannot_be_published_keeps_no_other_back(
 
 
 def logged(caplog: pytest.LogCaptureFixture) -> list[str]:
-    lines = [record.getMessage() for record in caplog.records if record.name == "tasks.scheduling.dispatch"]
+    lines = [record.getMessage() for record in caplog.records if record.name == "worker.scheduling.dispatch"]
     caplog.clear()
     return [re.sub(r"[0-9a-f-]{36}", "ID", line) for line in lines if line.startswith("batch")]
 

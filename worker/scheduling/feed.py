@@ -6,16 +6,18 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from time import monotonic
-from typing import Any, Protocol
+from typing import Any
 from uuid import UUID
 
 from schemas.job import MAX_REQUEST_BYTES
 from schemas.states import Step
 from tasks.errors import LedgerUnavailable, NightdeskError
-from tasks.ports import Lease, LeaseKey, LeaseRoom, Queue, Room
-from tasks.scheduling.hint_line import HintLine
-from tasks.scheduling.load import Load
-from tasks.scheduling.urgent_workers import UrgentWorkers
+from tasks.ports import Lease, LeaseKey, LeaseRoom, Room
+from worker.ledger.queue import PostgresQueue
+from worker.scheduling.held_leases import HeldLeases
+from worker.scheduling.hint_line import HintLine
+from worker.scheduling.load import Load
+from worker.scheduling.urgent_workers import UrgentWorkers
 
 log = logging.getLogger(__name__)
 
@@ -61,18 +63,6 @@ Run = Callable[[Any], Awaitable[None]]
 """Takes a job through a step."""
 
 
-class LeaseHolder(Protocol):
-    """Renews the leases of running jobs and says which are lost."""
-
-    def hold(self, key: LeaseKey, lost: Callable[[], None]) -> None:
-        """Keep a lease; ``lost`` is called on the loop when it is gone."""
-        ...
-
-    def release(self, key: LeaseKey) -> None:
-        """Stop keeping a lease."""
-        ...
-
-
 def urgent_slots(slots: int) -> int:
     """Calls of urgent jobs that a process makes beyond its ``slots``; at least one."""
     return max(1, int(slots * URGENT_SHARE))
@@ -106,8 +96,8 @@ class Feed:
         slots: int,
         worker: str,
         lease_for: timedelta,
-        queue: Queue,
-        keeper: LeaseHolder,
+        queue: PostgresQueue,
+        keeper: HeldLeases,
         run: Run,
         permitted: Callable[[], Room | None] = lambda: None,
         waits: Callable[[UUID], bool] = lambda _: False,

@@ -1,1 +1,0 @@
-"""Scheduling: feeds a process with jobs, promotes, hints, rescues, and batches small work."""
