@@ -44,57 +44,46 @@ ORDER BY id
 FOR NO KEY UPDATE SKIP LOCKED
 """
 
-# A call of this lane is sent only once its job is pending: under a lease, or with no batch, nothing was.
-_CLOSE_UNSENT = """
-    UPDATE attempt a SET closed_at = nightdesk_now(), outcome = 'error:cancelled', cost_usd = 0
-    FROM lost_job l WHERE {which} AND a.lane = 'provider_batch'
-    RETURNING a.job_id, a.reserved_usd, a.budget_periods
-"""
 
-_OF_PERIODS = """
-    SELECT unnest(budget_periods) AS id, reserved_usd AS released_usd, reserved_usd AS spent_usd FROM unknown_attempt
-    UNION ALL SELECT unnest(budget_periods), reserved_usd, 0 FROM unsent_attempt
-"""
+def _settled(attempts: str) -> str:
+    """The part of a statement that ends the attempts of a query (``id, job_id, batch_id``) without their worker.
 
-_RESCUE = (
+    Each was made, perhaps, and costs what was reserved. One of the lane ``provider_batch`` was not: it is sent only once its job is
+    pending, not under a lease, and never without a batch. ``charge`` has what a job pays.
     """
+    return f"""lost_attempt AS ({attempts}
+), closed_attempt AS (
+    UPDATE attempt a SET closed_at = nightdesk_now(),
+                         outcome = CASE WHEN a.lane = 'provider_batch' THEN 'error:cancelled' ELSE 'unknown' END,
+                         cost_usd = CASE WHEN a.lane = 'provider_batch' THEN 0 ELSE a.reserved_usd END
+    FROM lost_attempt l WHERE a.id = l.id
+    RETURNING l.job_id, l.batch_id, a.outcome, a.reserved_usd AS released_usd, a.cost_usd AS spent_usd, a.budget_periods
+), charge AS (
+    SELECT job_id, coalesce(sum(spent_usd), 0) AS usd FROM closed_attempt WHERE outcome = 'unknown' GROUP BY job_id
+), batch_sum AS (
+    SELECT batch_id, sum(released_usd) AS released, sum(spent_usd) AS spent FROM closed_attempt GROUP BY batch_id
+), locked_batch AS (
+    {lock_batches("SELECT batch_id FROM batch_sum WHERE released <> 0 OR spent <> 0")}
+), paid_batch AS (
+    UPDATE batch b SET reserved_usd = b.reserved_usd - d.released, spent_usd = b.spent_usd + d.spent
+    FROM locked_batch p JOIN batch_sum d ON d.batch_id = p.id
+    WHERE b.id = p.id
+), {pay_periods("SELECT unnest(budget_periods) AS id, released_usd, spent_usd FROM closed_attempt", "locked_batch")})"""
+
+
+_UNDER_LOST_LEASES = """
+    SELECT a.id, a.job_id, l.batch_id FROM attempt a JOIN lost_job l ON l.id = a.job_id AND l.lease_token = a.lease_token
+    WHERE a.closed_at IS NULL AND NOT l.is_over
+"""
+
+_RESCUE = f"""
 WITH lost_job AS (
-    SELECT id, run, lease_token, worker, """
-    + _IS_OVER
-    + """ AS is_over FROM job j
+    SELECT id, batch_id, run, lease_token, worker, {_IS_OVER} AS is_over FROM job j
     WHERE id = ANY(%(ids)b::uuid[]) AND state = 'running' AND lease_until < nightdesk_now()
       AND (SELECT pg_try_advisory_xact_lock(%(lock)s))
     ORDER BY id
     FOR UPDATE SKIP LOCKED
-), unknown_attempt AS (
-    UPDATE attempt a SET closed_at = nightdesk_now(), outcome = 'unknown', cost_usd = a.reserved_usd
-    FROM lost_job l
-    WHERE a.job_id = l.id AND a.lease_token = l.lease_token AND a.closed_at IS NULL AND NOT l.is_over
-      AND a.lane <> 'provider_batch'
-    RETURNING a.job_id, a.reserved_usd, a.budget_periods
-), unsent_attempt AS ("""
-    + _CLOSE_UNSENT.format(
-        which="a.job_id = l.id AND a.lease_token = l.lease_token AND a.closed_at IS NULL AND NOT l.is_over"
-    )
-    + """
-), charge AS (
-    SELECT job_id, coalesce(sum(reserved_usd), 0) AS usd FROM unknown_attempt GROUP BY job_id
-), batch_sum AS (
-    SELECT j.batch_id, sum(c.usd) AS usd, sum(c.unsent_usd) AS unsent_usd
-    FROM (SELECT job_id, usd, 0 AS unsent_usd FROM charge
-          UNION ALL SELECT job_id, 0, coalesce(reserved_usd, 0) FROM unsent_attempt) c
-    JOIN job j ON j.id = c.job_id GROUP BY j.batch_id
-), locked_batch AS ("""
-    + lock_batches("SELECT batch_id FROM batch_sum WHERE usd <> 0 OR unsent_usd <> 0")
-    + """
-), paid_batch AS (
-    UPDATE batch b SET reserved_usd = b.reserved_usd - d.usd - d.unsent_usd, spent_usd = b.spent_usd + d.usd
-    FROM locked_batch p JOIN batch_sum d ON d.batch_id = p.id
-    WHERE b.id = p.id
-), """
-    + pay_periods(_OF_PERIODS, "locked_batch")
-    + """
-), rescued_job AS (
+), {_settled(_UNDER_LOST_LEASES)}, rescued_job AS (
     UPDATE job j
     SET state = CASE WHEN %(reason)s::text IS NOT NULL AND c.job_id IS NOT NULL THEN 'scheduled' ELSE 'available' END,
         held_reason = CASE WHEN c.job_id IS NOT NULL THEN %(reason)s::text END, rescues = j.rescues + 1,
@@ -110,7 +99,6 @@ WITH lost_job AS (
 )
 SELECT id, is_over FROM lost_job
 """
-)
 
 _GIVE_UP = closing_statement(
     """
@@ -138,44 +126,18 @@ WHERE a.closed_at IS NULL AND a.provider_batch_id IS NULL AND j.finished_at < ni
 ORDER BY j.id LIMIT %(limit)s
 """
 
-_CLOSE_ABANDONED = (
-    """
-WITH lost_job AS (
-    SELECT a.id, j.id AS job_id FROM attempt a JOIN job j ON j.id = a.job_id
+_OF_ENDED_JOBS = """
+    SELECT a.id, a.job_id, j.batch_id FROM attempt a JOIN job j ON j.id = a.job_id
     WHERE j.id = ANY(%(ids)b::uuid[]) AND a.closed_at IS NULL AND a.provider_batch_id IS NULL
       AND j.finished_at < nightdesk_now() - %(grace)s AND (SELECT pg_try_advisory_xact_lock(%(lock)s))
     ORDER BY j.id
     FOR UPDATE OF j, a SKIP LOCKED
-), unknown_attempt AS (
-    UPDATE attempt a SET closed_at = nightdesk_now(), outcome = 'unknown', cost_usd = a.reserved_usd
-    FROM lost_job l WHERE a.id = l.id AND a.lane <> 'provider_batch'
-    RETURNING a.job_id, a.reserved_usd, a.budget_periods
-), unsent_attempt AS ("""
-    + _CLOSE_UNSENT.format(which="a.id = l.id")
-    + """
-), charge AS (
-    UPDATE job j SET cost_usd = j.cost_usd + c.usd
-    FROM (SELECT job_id, coalesce(sum(reserved_usd), 0) AS usd FROM unknown_attempt GROUP BY job_id) c
-    WHERE j.id = c.job_id
-    RETURNING j.batch_id, c.usd
-), batch_sum AS (
-    SELECT batch_id, sum(usd) AS usd, sum(unsent_usd) AS unsent_usd
-    FROM (SELECT batch_id, usd, 0 AS unsent_usd FROM charge
-          UNION ALL SELECT j.batch_id, 0, coalesce(u.reserved_usd, 0)
-          FROM unsent_attempt u JOIN job j ON j.id = u.job_id) c
-    GROUP BY batch_id
-), locked_batch AS ("""
-    + lock_batches("SELECT batch_id FROM batch_sum")
-    + """
-), """
-    + pay_periods(_OF_PERIODS, "locked_batch")
-    + """
-)
-UPDATE batch b SET reserved_usd = b.reserved_usd - d.usd - d.unsent_usd, spent_usd = b.spent_usd + d.usd
-FROM locked_batch p JOIN batch_sum d ON d.batch_id = p.id
-WHERE b.id = p.id
 """
-)
+
+_CLOSE_ABANDONED = f"""
+WITH {_settled(_OF_ENDED_JOBS)}
+UPDATE job j SET cost_usd = j.cost_usd + c.usd FROM charge c WHERE j.id = c.job_id
+"""
 
 ABANDONED_AFTER = timedelta(minutes=1)
 """A living worker closes the attempt of a job that was taken from it (cancelled, expired) well within that time."""
