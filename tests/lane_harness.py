@@ -57,13 +57,15 @@ class LaneHarness:
     provider: str = "openai"
 
     def __post_init__(self) -> None:
-        environment = {
-            "OPENAI_API_KEY": "test-key",
-            "OPENAI_BASE_URL": f"{self.stub.url}/v1",
-            "ANTHROPIC_API_KEY": "test-key",
-            "ANTHROPIC_BASE_URL": self.stub.url,
-        }
-        self.providers = ConfiguredProviders(Settings(provider=self.provider), environment)
+        self.providers = ConfiguredProviders(
+            Settings(provider=self.provider),
+            {
+                "OPENAI_API_KEY": "test-key",
+                "OPENAI_BASE_URL": f"{self.stub.url}/v1",
+                "ANTHROPIC_API_KEY": "test-key",
+                "ANTHROPIC_BASE_URL": self.stub.url,
+            },
+        )
         self.journal = LedgerJournal(self.ledger)
         self.calls = PaidCalls(self.journal, RetryPolicy(), lambda: 0.5)
         self.settlement = Settlement(
@@ -71,9 +73,10 @@ class LaneHarness:
         )
         self.lane = self.new_lane()
         self.background = BackgroundLane(self.ledger.remote_responses, self.settlement, self.chooser(), PACE)
-        self.parked_calls = parked_together("parked calls", self.ledger.remote_batches)
+        parked_calls = parked_together("parked calls", self.ledger.remote_batches)
         self.responses = parked_together("background responses", self.ledger.remote_responses)
-        self.parking = Parking(self.parked_calls.send, self.responses.send, self.journal)
+        self.parking = Parking(parked_calls.send, self.responses.send, self.journal)
+        self._ends = parked_calls.close, self.responses.close, self.journal.close, self.providers.close
 
     def chooser(self) -> LaneChooser:
         """A chooser that knows no times yet."""
@@ -85,10 +88,8 @@ class LaneHarness:
 
     async def close(self) -> None:
         """Ends what is under way."""
-        await self.parked_calls.close()
-        await self.responses.close()
-        await self.journal.close()
-        await self.providers.close()
+        for end in self._ends:
+            await end()
 
     async def submit(
         self, *requests: JobRequest, time_left: timedelta | None = None, window: str | None = None
