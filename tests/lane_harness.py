@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -53,8 +53,8 @@ class LaneHarness:
     url: str
     ledger: PostgresLedger
     stub: Stub
-    terms: LaneTerms = field(default_factory=LaneTerms)
-    provider: str = "openai"
+    terms: LaneTerms
+    provider: str
 
     def __post_init__(self) -> None:
         self.providers = ConfiguredProviders(
