@@ -13,6 +13,7 @@ from schemas.budget import BudgetStatus
 from schemas.claim_error import ErrorKind
 from schemas.failure import FailureKind
 from schemas.generation import Lane
+from schemas.job import Key, Word
 from schemas.model_call import Usd
 from schemas.states import JobState, Outcome
 from schemas.window import WindowText
@@ -37,8 +38,8 @@ def _callback_url(url: str) -> str:
 class BatchRequest(Submitted):
     """The options of a batch; another submission with the same ``key`` returns the same jobs by position."""
 
-    key: Annotated[str, Field(min_length=1, max_length=256)] | None = None
-    name: Annotated[str, Field(max_length=256)] | None = None
+    key: Key | None = None
+    name: Word | None = None
     not_before: Moment | None = None
     window: WindowText | None = Field(
         default=None,

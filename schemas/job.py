@@ -36,18 +36,29 @@ Layer = Annotated[
 ]
 """A layer of the check by its name."""
 
+Layers = Annotated[tuple[Layer, ...], Field(max_length=20)]
+
 ModelName = Annotated[str, Field(min_length=1, max_length=300)]
 """A model, a provider, or both by a colon; it stands in keys of the ledger's indexes, and of Redis."""
+
+Word = Annotated[str, Field(max_length=256)]
+"""A name, an id of others, or few words."""
+
+Key = Annotated[Word, Field(min_length=1)]
+"""An id that a producer gives."""
+
+Wording = Annotated[str, Field(max_length=20_000)]
+"""Texts for the model or the reader."""
 
 
 class FallbackMessages(Submitted):
     """Texts in place of an answer; None uses Nightdesk's own."""
 
-    no_evidence: str | None = None
-    abstained: str | None = None
-    rejected: str | None = None
-    failed: str | None = None
-    refused: str | None = Field(default=None, description="none: the caller's own text for failed, if there is one")
+    no_evidence: Wording | None = None
+    abstained: Wording | None = None
+    rejected: Wording | None = None
+    failed: Wording | None = None
+    refused: Wording | None = Field(default=None, description="none: the caller's own text for failed, if there is one")
 
 
 class Sampling(Submitted):
@@ -60,7 +71,7 @@ class Sampling(Submitted):
     frequency_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None
     repetition_penalty: Annotated[float, Field(gt=0, le=2)] | None = None
     seed: int | None = None
-    stop: tuple[str, ...] | None = None
+    stop: Annotated[tuple[Word, ...], Field(max_length=100)] | None = None
 
 
 _OWN_MARKER = re.compile(r"(?=.{1,100}$)[^{}|`\r\n]*(?:\{(?:index|title)\}[^{}|`\r\n]*)+")
@@ -114,7 +125,7 @@ class GenerationConfig(Submitted):
     sampling: Sampling | None = Field(
         default=None, description="top_p, top_k, min_p, three penalties, seed, stop; as temperature"
     )
-    reasoning_effort: str | None = Field(default=None, description="passed through where the provider has it")
+    reasoning_effort: Word | None = Field(default=None, description="passed through where the provider has it")
     stream: bool = Field(default=False, description="publish tokens as they come")
     share: bool = Field(
         default=True,
@@ -125,7 +136,7 @@ class GenerationConfig(Submitted):
         default=None,
         description="JSON Schema of an object beside the answer, or AnswerWithSources or ComparisonResult",
     )
-    free_values: tuple[str, ...] = Field(
+    free_values: Annotated[tuple[Word, ...], Field(max_length=1_000)] = Field(
         default=(),
         description="paths of the object whose values need not stand in the sources, such as $.confidence or $.items[*].rank",
     )
@@ -146,18 +157,18 @@ class GenerationConfig(Submitted):
     max_response_length: Annotated[int, Field(ge=1)] | None = Field(
         default=None, description="characters; a longer answer gets a second round, then it is cut at a sentence end"
     )
-    language: str | None = Field(default=None, description="of the answer; none: that of the query")
-    role: str | None = Field(default=None, description="role and tone of the answer")
-    audience: str | None = Field(default=None, description="readers of the answer")
+    language: Word | None = Field(default=None, description="of the answer; none: that of the query")
+    role: Wording | None = Field(default=None, description="role and tone of the answer")
+    audience: Wording | None = Field(default=None, description="readers of the answer")
     plain_language: bool = Field(default=False, description="short sentences, everyday words, terms explained")
-    style: str | None = Field(default=None, description="the reader's wishes for the wording, in words")
+    style: Wording | None = Field(default=None, description="the reader's wishes for the wording, in words")
     fallback_messages: FallbackMessages | None = Field(
         default=None, description="texts for no_evidence, abstained, rejected, failed, refused; none: Nightdesk's own"
     )
     quality: QualityConstants | None = Field(
         default=None, description="constants of answer_quality and sufficient_context to change; none: as in quality.md"
     )
-    checkers: tuple[Layer, ...] = Field(
+    checkers: Layers = Field(
         default=(CheckerName.STRUCTURE, CheckerName.LEXICAL),
         description="layers of the check, and checkers of NIGHTDESK_CHECKERS by name",
     )
@@ -172,8 +183,8 @@ class GenerationConfig(Submitted):
     )
     max_attempts: int = Field(default=4, ge=1, le=100, description="spent failures per step")
     timeout_s: float = Field(default=60.0, gt=0, le=3600, description="seconds a call may take")
-    prompt_name: str | None = Field(default=None, description="template; none: by mode")
-    prompt_version: str | None = Field(default=None, description="its version; none: the newest")
+    prompt_name: Word | None = Field(default=None, description="template; none: by mode")
+    prompt_version: Word | None = Field(default=None, description="its version; none: the newest")
 
     @property
     def check_step(self) -> Step:
@@ -220,7 +231,7 @@ class GenerationConfig(Submitted):
 class Recheck(Submitted):
     """The options for another check of a stored answer; None keeps the value of the job's config."""
 
-    checkers: tuple[Layer, ...] | None = None
+    checkers: Layers | None = None
     judge: ModelName | None = None
     id: UUID | None = Field(
         default=None,
@@ -420,22 +431,22 @@ class JobRequest(Submitted):
     conversation_history: Annotated[tuple[tuple[Turn, Turn], ...], Field(max_length=MAX_TURNS)] = Field(
         default=(), description="turns as (speaker, text), or as (question, answer)"
     )
-    custom_id: Annotated[str, Field(min_length=1, max_length=256)] | None = None
-    message_id: Annotated[str, Field(min_length=1, max_length=256)] | None = None
-    retrieval_record_id: Annotated[str, Field(max_length=256)] | None = None
-    trace_id: Annotated[str, Field(max_length=256)] | None = None
-    request_id: Annotated[str, Field(max_length=256)] | None = None
+    custom_id: Key | None = None
+    message_id: Key | None = None
+    retrieval_record_id: Word | None = None
+    trace_id: Word | None = None
+    request_id: Word | None = None
     traceparent: Annotated[str, Field(pattern=TRACEPARENT)] | None = Field(
         default=None,
         description="W3C trace context of the producer, whose spans those of the job join (docs/traces.md)",
     )
-    intent: Annotated[str, Field(max_length=256)] | None = None
+    intent: Word | None = None
     aggregate: bool = False
     priority: int = Field(default=0, ge=-100, le=100, description="higher goes first")
     scheduled_at: Moment | None = None
     deadline: Moment | None = None
     metadata: Metadata = Field(default_factory=dict)
-    idempotency_key: Annotated[str, Field(min_length=1, max_length=256)] | None = None
+    idempotency_key: Key | None = None
     response: Annotated[str, Field(max_length=MAX_RESPONSE_CHARACTERS)] | None = Field(
         default=None, description="an answer that already exists: a check-only job"
     )

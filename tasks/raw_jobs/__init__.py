@@ -62,9 +62,19 @@ def _read_job(raw: dict[str, Any], *, check_only: bool) -> dict[str, Any]:
         _take_config(job)
     if isinstance(query := job.get("query"), list | dict):
         job["query"] = _question(query)
-    if isinstance(response := job.get("response"), dict) or (isinstance(response, list) and len(response) == 1):
-        job["response"] = text if (text := text_of(response)) is not None else response
+    if isinstance(response := job.get("response"), list | dict) and (text := _answer_of(response)) is not None:
+        job["response"] = text
     return job
+
+
+def _answer_of(value: Any) -> str | None:
+    """The text of an answer in an object, or of the last turn of a chat; None for what may be several answers."""
+    if isinstance(value, list):
+        return _answer_of(value[-1]) if is_chat(value) or len(value) == 1 else None
+    for key, each in value.items() if isinstance(value, dict) else ():
+        if field_of(key) == "response" or key in {"message", "choices"}:
+            return _answer_of(each)
+    return text_of(value)
 
 
 def _with_lists_beside(job: dict[str, Any]) -> Any:

@@ -6,12 +6,15 @@ from typing import Any
 
 from tasks.errors import InputError
 from tasks.raw_jobs.names import field_of, is_field, plain
-from tasks.raw_jobs.printed import structure_of
+from tasks.raw_jobs.printed import structure
 
 _REFERENCE = re.compile(
     r"answer|truth|expected|label|target|solution|respon|predict|completion|critique|^references?$|(^|_)gt(_|$)|_ids?$"
 )
 """What somebody takes for right is no source, as an answer from it would copy it; nor are answers of models, and ids."""
+
+_ABOUT_QUESTIONS = re.compile(r"(.*_)?questions?(_type|_template)?")
+"""Names of other questions, and of facts about one."""
 
 _WORD = re.compile(r"[!-~]{0,2048}")
 """A value, an id or an address; other scripts write sentences without blanks."""
@@ -23,12 +26,6 @@ _LONG = 100
 """Characters of a text that can be a source; a list of texts may be shorter."""
 
 MOST_NAMED = 20
-
-
-def structure(value: Any) -> Any:
-    """A value, read where it is the print of a list or an object."""
-    read = structure_of(value) if isinstance(value, str) else None
-    return value if read is None else read
 
 
 def text_size(value: Any) -> int:
@@ -59,6 +56,7 @@ def possible_sources(values: Mapping[str, Any], elsewhere: Collection[str] = ())
         if key not in elsewhere
         and not is_field(field_of(key))
         and not _REFERENCE.search(plain(key))
+        and not _ABOUT_QUESTIONS.fullmatch(plain(key))
         and (size := text_size(structure(each)))
         and not (isinstance(each, str) and _WORD.fullmatch(each.strip()))
     }
@@ -73,10 +71,15 @@ def possible_questions(values: Mapping[str, Any]) -> list[str]:
         for key, value in values.items()
         if isinstance(each := value[0] if isinstance(value, list) and value else value, str)
         and not _WORD.fullmatch(each.strip())
+        and (len(each) <= 3 * _LONG or _asks(each))
         and not _REFERENCE.search(plain(key))
         and not is_field(field_of(key))
     }
-    return sorted(texts, key=lambda key: (not texts[key].endswith("?"), len(texts[key])))
+    return sorted(texts, key=lambda key: (not _asks(texts[key]), len(texts[key])))
+
+
+def _asks(text: str) -> bool:
+    return text.rstrip().endswith(("?", "\uff1f", "\u061f"))
 
 
 def require_sources(values: Mapping[str, Any], jobs: int) -> None:

@@ -22,9 +22,9 @@ FIELDS = {
 """Other names of a job's fields, with the field. Two of one field in a row are refused: either could be the one that is meant."""
 
 USUAL = {
-    **dict.fromkeys(("input", "original_query", "user_query", "query_text", "query_str", "question_text", "user_question"), "query"),
+    **dict.fromkeys(("input", "original_query", "user_query", "query_text", "query_str", "question_text", "user_question", "input_text"), "query"),
     **dict.fromkeys(
-        ("ctxs", "paragraphs", "nodes", "docs", "hits", "passage", "document", "paragraph", "knowledge", "evidence"), "context"
+        ("ctxs", "paragraphs", "nodes", "docs", "hits", "passage", "document", "paragraph", "knowledge", "evidence", "story", "entity_pages"), "context"
     ),
     **dict.fromkeys(("_id", "qid", "question_id", "query_id"), "custom_id"),
     **dict.fromkeys(("history", "chat_history", "messages"), "conversation_history"),
@@ -41,7 +41,12 @@ _ORIGINS = re.compile(
 ANSWERS = {"answer": "response"}
 """The same for a line that holds an answer to check. An answer beside a question to ask is somebody's reference."""
 
-USUAL_ANSWERS = dict.fromkeys(("actual_output", "generated_answer", "prediction", "output"), "response")
+USUAL_ANSWERS = dict.fromkeys(("prediction", "output", "generation", "completion"), "response")
+
+_MAKERS = re.compile(
+    r"(actual|generated|predicted|model|llm|rag|bot|assistant|system)_(answer|output|response|reply|text|completion|prediction)s?"
+)
+"""Names of answers that say who made these; used as those above."""
 
 _ALONE = frozenset({"question", "sources", "answer"})
 """Names that a line of answers may not give beside the field itself: either could be the one that is meant."""
@@ -70,8 +75,11 @@ def plain(name: str) -> str:
 def field_of(name: str, *, check_only: bool = True) -> str:
     """The field of a job that is meant by a name in any spelling; the name itself where it is none."""
     form = plain(name)
-    source = "context" if _ORIGINS.fullmatch(form) else name
-    return names_of(check_only=check_only).get(form) or (form if is_field(form) else source)
+    if is_field(form):
+        return form
+    if check_only and _MAKERS.fullmatch(form):
+        return "response"
+    return "context" if _ORIGINS.fullmatch(form) else names_of(check_only=check_only).get(form, name)
 
 
 def plan_names(keys: Collection[str], *, check_only: bool, elsewhere: Collection[str] = ()) -> dict[str, str]:
@@ -106,7 +114,7 @@ def plan_names(keys: Collection[str], *, check_only: bool, elsewhere: Collection
         plan[key] = field
     forms = {plain(key): key for key in keys} | {key: key for key in keys}
     names = {name: name for name in JobRequest.model_fields} | names_of(check_only=check_only)
-    names |= dict.fromkeys(filter(_ORIGINS.fullmatch, forms), "context")
+    names |= {form: field for form in forms if is_field(field := field_of(form, check_only=check_only))}
     for form, field in names.items():
         if form not in forms or forms[form] == field:
             continue

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from tasks.raw_jobs.names import field_of, is_field, plain
+from tasks.raw_jobs.names import FIELDS, field_of, is_field, plain
 from tasks.raw_jobs.sources import is_list_of_sources, text_of
 
 DEEPEST = 6
@@ -33,7 +33,7 @@ def questions_of(row: Any, most: int = MOST_COPIED) -> Sequence[Any]:
             for each, way in level
             if len(way) < DEEPEST
             for key, value in each.items()
-            if not is_field(key) and (field_of(key) in _ASKS or not _has(each, {"response"}, str))
+            if not is_field(key) and key != "answers" and (field_of(key) in _ASKS or not _has(each, {"response"}, str))
             for inner in (value if isinstance(value, list) else [value])
             if isinstance(inner, dict)
         ]
@@ -45,7 +45,11 @@ def questions_of(row: Any, most: int = MOST_COPIED) -> Sequence[Any]:
 
 
 def _has(row: Mapping[str, Any], fields: Collection[str], kind: Any = object) -> bool:
-    return any(each and field_of(key) in fields and isinstance(each, kind) for key, each in row.items())
+    return any(_is_filled(each) and field_of(key) in fields and isinstance(each, kind) for key, each in row.items())
+
+
+def _is_filled(value: Any) -> bool:
+    return any(value.values()) if isinstance(value, dict) else bool(value)
 
 
 def _with_surroundings(row: dict[str, Any], way: Sequence[Any], ways: Collection[Any]) -> dict[str, Any]:
@@ -72,7 +76,11 @@ def _with_surroundings(row: dict[str, Any], way: Sequence[Any], ways: Collection
 def _with_sources(row: dict[str, Any]) -> dict[str, Any]:
     """A row with the members of the one object in it that holds its sources, or a retriever's list of them, where it has none itself."""
     if _has(row, {"context"}):
-        return row
+        return {
+            key: each
+            for key, each in row.items()
+            if _is_filled(each) or plain(key) in FIELDS or field_of(key) != "context"
+        }
     inside = [key for key, each in row.items() if isinstance(each, dict) and _may_hold_sources(key, each)]
     if len(inside) != 1:
         return row if inside else _with_list(row)

@@ -23,6 +23,12 @@ _MEMBER = re.compile(r"<[\w.]+: ('[^'<>]*')>")
 """The print of a member of an enum."""
 
 
+def structure(value: Any) -> Any:
+    """A value, read where it is the print of a list or an object."""
+    read = structure_of(value) if isinstance(value, str) else None
+    return value if read is None else read
+
+
 def structure_of(text: str) -> list[Any] | dict[str, Any] | None:
     """The list of texts or objects, or the object, that a text as a whole is a print of; None for any other text.
 

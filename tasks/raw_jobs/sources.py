@@ -8,7 +8,7 @@ from typing import Any
 from schemas.job import SHOWN_METADATA, SourceContext
 from tasks.errors import InputError
 from tasks.raw_jobs.names import plain
-from tasks.raw_jobs.printed import structure_of
+from tasks.raw_jobs.printed import structure
 
 TEXTS = (
     "content", "text", "page_content", "passage", "chunk", "paragraph", "body", "contents", "extracts", "page_snippet", "snippet",
@@ -104,6 +104,9 @@ _TITLES = (
     "source_url",
     "link",
 )
+_ABOUT = {*SHOWN_METADATA, *_TITLES, *_FIELDS}
+"""Names of texts that are facts about a source."""
+
 _PAGES = ("page_label", "page", "page_number", "page_no", "page_num", "pages", "page_range")
 """Names of the page; the printed one before one that may be counted from 0."""
 
@@ -132,10 +135,14 @@ def read_sources(value: Any) -> list[dict[str, Any]]:
 
     Raises: InputError for what is no source, or an object without a text, naming its place and keys.
     """
-    return [
-        _source(each, number) if isinstance(each, dict) else _text(each, number)
-        for number, each in enumerate(_each(value))
+    each = [*_each(value)]
+    sources = [
+        _source(source, number) if isinstance(source, dict) else _text(source, number)
+        for number, source in enumerate(each)
     ]
+    if each and not any(sources):
+        raise _no_text(each[0], 0)
+    return [source or {"content": ""} for source in sources]
 
 
 def is_list_of_sources(name: str, value: Any) -> bool:
@@ -178,15 +185,25 @@ def text_of(value: Any) -> str | None:
 
 def _each(value: Any) -> Iterator[Any]:
     """The sources one by one, in the shapes that they have."""
-    if isinstance(value, str):
-        value = value if (structure := structure_of(value)) is None else structure
-    if isinstance(value, dict):
-        yield from _inside(value) if value else [""]
+    value = structure(value)
+    if isinstance(value, dict) and value:
+        yield from rows_by_index(value) if _has_index(value) else _inside(value)
     elif isinstance(value, list | tuple):
         for each in value:
             yield from _element(each)
     elif value is not None:
-        yield value
+        yield "" if value == {} else value
+
+
+def rows_by_index(columns: Mapping[str, Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+    """The rows of columns that have each cell by its index, as pandas writes them."""
+    for index in next(iter(columns.values())):
+        yield {key: each.get(index) for key, each in columns.items()}
+
+
+def _has_index(value: Mapping[str, Any]) -> bool:
+    columns = [each for each in value.values() if isinstance(each, dict) and each and all(map(str.isdigit, each))]
+    return len(columns) == len(value) and not _READ.isdisjoint(map(plain, value))
 
 
 def _element(value: Any) -> Iterator[Any]:
@@ -253,7 +270,7 @@ def _spelled(value: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _source(value: dict[str, Any], number: int) -> dict[str, Any]:
-    """An object with a text in the form of the contract."""
+    """An object with a text in the form of the contract; empty for one that has but facts."""
     content = value.get("content")
     if value.keys() <= _PLAIN and isinstance(content, str) and not _is_nothing(content) and _ids_are_texts(value):
         return value
@@ -266,7 +283,9 @@ def _source(value: dict[str, Any], number: int) -> dict[str, Any]:
         value = {**{key: each for key, each in value.items() if each is not about}, **about}
         name = _text_name(value)
     if name is None:
-        raise _no_text(value, number)
+        if not _ABOUT.issuperset(plain(key) for _, key in _named_texts(value)):
+            raise _no_text(value, number)
+        return {}
     text = "" if _is_nothing(value[name]) else text_of(value[name])
     fields = {"content": text if text is not None else "" if value[name] in (None, [], {}) else value[name]}
     fields |= {field: value[key] for key, field in _FIELDS.items() if isinstance(value.get(key), str | int | float)}

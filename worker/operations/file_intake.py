@@ -10,6 +10,7 @@ from shlex import quote
 from typing import Any, NamedTuple
 from uuid import UUID
 
+from schemas.job import JobRequest
 from tasks.errors import InputError
 from tasks.policy.relevance import without_threshold
 from tasks.ports import FEW_JOBS, Catalog, Everything, HintKey, NewBatch, NewJob, Refused, Submitter
@@ -20,10 +21,10 @@ from tasks.raw_jobs.left_over import (
     possible_sources,
     require_sources,
     shortened,
-    structure,
     text_size,
 )
 from tasks.raw_jobs.names import field_of
+from tasks.raw_jobs.printed import structure
 from tasks.submit import FIRST, make_job, parse_request
 from worker.operations.counts import count_of
 from worker.operations.input_columns import ColumnMap, JobMaker, name_main, reach
@@ -114,6 +115,10 @@ class Intake:
     """Lines by a fault that is none of theirs: of the batch's defaults, or of the settings."""
     _places: dict[tuple[str, str], str] = field(default_factory=dict)
     """The line of the job that has a custom id or a message id."""
+    _last: JobRequest | None = None
+    """The job of the row above."""
+    _asked_again: str = ""
+    """The first row that asks as the one above."""
 
     def jobs(self) -> Iterator[NewJob]:
         """Reads and validates everything once; refused lines are noted and skipped.
@@ -224,10 +229,30 @@ class Intake:
             job = replace(job, priority=order.priority)
         if request.check_only and not order.check_only and order.bounds is None:
             warnings.append("a line with 'response' holds an answer: it is checked, and none is made")
+        if _asks_again(request, self._last):
+            self._asked_again = self._asked_again or place
+            warnings.append(f"from {self._asked_again} on, {_ASKED_AGAIN}")
+        self._last = request
         self.warnings.update(warnings + more)
         if self.digest is not None:
             self.digest.add(job, request)
         return job
+
+
+_ASKED_AGAIN = (
+    "rows ask as the row above, with another source; each row is a job of its own, with its own source alone. To ask once with all "
+    "sources, put these into one row, as pandas does by groupby('question', sort=False)['context'].agg(list).reset_index()"
+)
+
+
+def _asks_again(job: JobRequest, last: JobRequest | None) -> bool:
+    """Tells a row of a table that has a chunk a row, and the question again in each."""
+    return (
+        last is not None
+        and (job.query, job.response) == (last.query, last.response)
+        and len(job.context) == len(last.context) == 1
+        and job.context != last.context
+    )
 
 
 def _custom_id(raw: Any) -> str | None:
@@ -329,7 +354,7 @@ class FirstRows:
             return
         self._main |= self._field in job
         self._names_sources |= "context" in job
-        self._chat |= bool(job.get("conversation_history"))
+        self._chat |= "conversation_history" in job
         if job.get("query") or job.get("response"):
             self._jobs += 1
             texts = [str(source["content"]) for source in job.get("context", ())]
@@ -373,9 +398,10 @@ class FirstRows:
         keys = dict(_members(self._keys))
         names = possible_sources(keys, self.maker.columns.named)
         if not names:
-            return f"{start}, and without them there is no answer: give them in 'context'. Nothing was submitted"
+            chat = "what the messages of a chat hold is none; " if self._chat else ""
+            return f"{start}, and without them there is no answer: {chat}give them in 'context'. Nothing was submitted"
         return (
-            f"{start}, and without them there is no answer. Left over is {listed(each for each in names if each in self._keys)}; take them from there: "
+            f"{start}, and without them there is no answer. Left over is {listed([each for each in names if each in self._keys] or names)}; take them from there: "
             f"{_maps(names[0], keys)}. Nothing was submitted"
         )
 
@@ -407,7 +433,7 @@ def _content_option(value: Any) -> str:
     try:
         read_job({"query": "?", "context": value})
     except InputError as error:
-        return "".join(str(error).rpartition(" --map ")[1:])
+        return "".join(str(error).partition(" --map ")[1:])
     return ""
 
 

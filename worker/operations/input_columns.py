@@ -14,9 +14,9 @@ import orjson
 from schemas.job import SHOWN_METADATA, GenerationConfig, SourceContext
 from tasks.errors import InputError
 from tasks.raw_jobs import longest_in
-from tasks.raw_jobs.left_over import listed, structure
+from tasks.raw_jobs.left_over import listed
 from tasks.raw_jobs.names import field_of, is_field, plan_names
-from tasks.raw_jobs.printed import structure_of
+from tasks.raw_jobs.printed import structure, structure_of
 from worker.operations.json_lines import json_fault
 
 EXPORT_MARK = "failed_"

@@ -2,12 +2,13 @@
 
 from collections.abc import Iterator
 from io import BytesIO
-from itertools import pairwise
+from itertools import pairwise, zip_longest
 from typing import Any, NamedTuple
 
 import orjson
 
 from tasks.raw_jobs.names import field_of, is_field, plain
+from tasks.raw_jobs.sources import rows_by_index
 
 LISTS = frozenset({
     "data", "rows", "examples", "questions", "items", "records", "instances", "samples", "train", "validation", "test", "dev",
@@ -68,7 +69,7 @@ def _begin_of(key: str, event: str, following: str, first: Any, columns: list[st
         return Wrapper(f"{key}.item", tuple(columns))
     if event == "start_array" and field_of(key) in _MAIN and following == "string":
         return Wrapper()
-    by_index = key[:1].isdigit() or (following == "map_key" and first == "0")
+    by_index = any(map(str.isdigit, key)) or (following == "map_key" and first == "0")
     return Wrapper() if event == "start_map" and by_index else None
 
 
@@ -81,18 +82,14 @@ def _path_of_rows(place: str) -> str:
 
 def rows_of_columns(value: Any) -> Iterator[Any]:
     """The rows of an object of columns, or of rows by their index, as pandas writes both."""
-    if not isinstance(value, dict):
-        yield value
-        return
-    if all(isinstance(each, list) for each in value.values()):
-        for cells in zip(*value.values(), strict=False):
+    kinds = {*map(type, value.values())} if isinstance(value, dict) else None
+    if kinds == {list}:
+        for cells in zip_longest(*value.values()):
             yield dict(zip(value, cells, strict=True))
-    elif all(isinstance(each, dict) for each in value.values()):
-        if any(field_of(key) in _MAIN for key in value):
-            for index in next(iter(value.values())):
-                yield {key: each.get(index) for key, each in value.items()}
-            return
+    elif kinds != {dict}:
+        yield value
+    elif any(field_of(key) in _MAIN for key in value):
+        yield from rows_by_index(value)
+    else:
         for number, (key, each) in enumerate(value.items()):
             yield each if key == str(number) else {"id": key, **each}
-    else:
-        yield value

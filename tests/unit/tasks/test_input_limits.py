@@ -1,5 +1,7 @@
 """Submission refuses any field over its limit, with the field and the limit, and accepts a field at its limit."""
 
+from collections.abc import Iterator
+from itertools import chain
 from typing import Any
 
 import pytest
@@ -54,6 +56,20 @@ def test_a_field_takes_so_much_and_no_more(field: str, limit: int, make: Any) ->
     assert refused.value.field == field
     assert str(limit) in str(refused.value).replace(",", "")
     assert len(str(refused.value)) < 500
+
+
+def parts_of(schema: Any) -> Iterator[dict[str, Any]]:
+    inside = schema.values() if isinstance(schema, dict) else schema if isinstance(schema, list) else ()
+    if isinstance(schema, dict):
+        yield schema
+    yield from chain.from_iterable(map(parts_of, inside))
+
+
+def test_every_text_and_list_of_a_job_has_a_limit() -> None:
+    limits = {"string": {"maxLength", "enum", "const", "format", "pattern"}, "array": {"maxItems"}}
+    parts = [part for part in parts_of(job.JobRequest.model_json_schema()) if part.get("type") in {*limits}]
+    # A marker of one's own is validated with its braces.
+    assert [part for part in parts if limits[part["type"]].isdisjoint(part)] == [{"type": "string"}]
 
 
 def nested(levels: int) -> dict[str, Any]:

@@ -101,6 +101,7 @@ def test_null_in_a_job_takes_the_value_of_the_batch() -> None:
         {"content": {}},
         {"content": "NaN"},
         {"content": "null", "title": "T"},
+        {"title": "T", "url": "https://example.org/", "id": 7},
     ],
 )
 def test_a_source_without_text_is_told_and_refuses_nothing(blank: Any) -> None:
@@ -151,6 +152,9 @@ def test_a_source_without_text_is_told_and_refuses_nothing(blank: Any) -> None:
         ([{"@search.score": 0.25, "@search.rerankerScore": 0.5, "chunk": "a."}],
          [{"content": "a.", "relevance_score": 0.5}]),
         ([{"title": "T", "extracts": [{"text": "a."}]}], [{"content": "a.", "metadata": {"title": "T"}}]),
+        ({"content": {"3": "a.", "7": "b."}, "score": {"3": 0.5, "7": None}},
+         [{"content": "a.", "relevance_score": 0.5}, {"content": "b."}]),
+        ({"content": {"0": "a.", "1": "b."}}, [{"content": "a."}, {"content": "b."}]),
     ],
 )  # fmt: skip
 def test_sources_are_read_in_the_shapes_that_others_write(value: Any, sources: list[dict[str, Any]]) -> None:
@@ -299,6 +303,11 @@ def test_a_name_is_known_in_every_spelling(spelling: Callable[[str], str]) -> No
         {"query": "Why?", "documents": [{"id": "d", "data": {"title": "T", "snippet": "Because."}}]},
         {"query": "Why?", "retrieved_contents": ["Because."]},
         {"user_input": "Why?", "context_texts": ["Because."]},
+        {
+            "question": "Why?",
+            "search_results": {"title": [], "search_context": []},
+            "entity_pages": {"wiki_context": ["Because."]},
+        },
         {"question_text": "Why?", "document_text": "Because."},
         {"query": "Why?", "results": [{"index": 0, "relevance_score": 0.5, "document": {"text": "Because."}}]},
         {"query": "Why?", "points": [{"id": 1, "score": 0.5, "payload": {"text": "Because."}, "vector": None}]},

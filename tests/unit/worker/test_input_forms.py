@@ -319,6 +319,10 @@ def lines(*rows: dict[str, Any]) -> str:
         ({"belege": [{"id": "a-long-identifier", "values": {"text": "Because."}}]}, "--map sources=belege."),
         ({"beleg_1": "Because it is so.", "beleg_2": "And so."}, "--map sources=beleg_1,beleg_2."),
         ({"lauf": {"treffer": [{"absatz": "Because."}]}}, "--map sources=lauf.treffer --map sources.content=absatz."),
+        (
+            {"metadata": {"questions": ["Why so?"] * 9, "beleg": "Because it is so."}},
+            "Left over is 'metadata.beleg'.*--map sources=metadata.beleg.",
+        ),
     ],
 )
 @pytest.mark.parametrize("form", ["lines", "array", "table"])
@@ -332,6 +336,12 @@ def test_a_file_without_any_sources_stops_and_names_the_option_that_helps(
         Read(path)
     (custom_id, *_), *_ = Read(path, *re.findall(r"--map (\S+?)\.?(?= |$)", options)).jobs
     assert custom_id == "0"
+
+
+def test_an_option_is_typed_without_the_fault_of_what_it_names(tmp_path: Path) -> None:
+    row = {"query": "Why?", "belege": [["T", ["Because."]], 5]}
+    with pytest.raises(InputError, match=r"--map sources=belege\. Nothing"):
+        Read(file(tmp_path, lines(row)))
 
 
 def test_what_is_taken_for_right_is_offered_as_no_source(tmp_path: Path) -> None:
@@ -357,6 +367,7 @@ def test_what_is_taken_for_right_is_offered_as_no_source(tmp_path: Path) -> None
             {"_id": "1", "text": "Why so?", "more": "Because it is so."},
             "'_id', 'text', 'more': none .* --map query=text",
         ),
+        ({"contents": "Because it is so. " * 20}, "'contents': none .* --map query=NAME --map sources=contents"),
         ({"run": [{"output": {"text": "Why?"}}]}, "'run': none is known as the question.*--map query=NAME"),
         (
             {"run": {"frage": "Why so?", "text": "So it is."}, "response": "So."},
@@ -397,6 +408,37 @@ def test_what_stands_beside_the_questions_of_a_line_goes_with_each(tmp_path: Pat
     row = {"story": "It closes at noon.", "qas": [{"question": "When?"}, {"question": "Why?"}]}
     read = Read(file(tmp_path, lines(row, row)), "sources=story")
     assert [job[1:] for job in read.jobs] == [("When?", ["It closes at noon."]), ("Why?", ["It closes at noon."])] * 2
+
+
+def test_questions_about_a_story_are_asked_of_it(tmp_path: Path) -> None:
+    row = {
+        "story": "It closes at noon.",
+        "questions": [{"input_text": "When?", "turn_id": 1}, {"input_text": "Why?", "turn_id": 2}],
+        "answers": [{"input_text": "At noon.", "turn_id": 1}, {"input_text": "unknown", "turn_id": 2}],
+    }
+    assert [job[1:] for job in Read(file(tmp_path, lines(row))).jobs] == [
+        ("When?", ["It closes at noon."]),
+        ("Why?", ["It closes at noon."]),
+    ]
+
+
+@pytest.mark.parametrize("answer", [{}, {"response": "At noon."}])
+def test_rows_of_one_chunk_each_are_told_with_the_first_and_their_number(
+    tmp_path: Path, answer: dict[str, str]
+) -> None:
+    rows = [{"query": query, "context": chunk, **answer} for query in ("When?", "Why?") for chunk in ("A.", "B.", "C.")]
+    for content, times in (lines(*rows), 1), (lines(*rows[::3], *rows[::3]), 0):
+        read = Read(path := file(tmp_path, content), check_only=bool(answer))
+        warnings: list[str] = []
+        read.intake.warn_of_jobs(warnings.append)
+        hits = [each for each in warnings if each.startswith(f"from {path}, line 2 on, rows ask as the row above")]
+        assert [each.endswith("(4 jobs)") for each in hits] == [True] * times
+
+
+def test_what_a_chat_says_is_no_source(tmp_path: Path) -> None:
+    chat = [{"role": "user", "content": "Answer from this: It closes at noon. When?"}]
+    with pytest.raises(InputError, match="what the messages of a chat hold is none"):
+        Read(file(tmp_path, lines({"messages": chat})))
 
 
 def test_a_key_of_spans_is_no_member_of_a_source(tmp_path: Path) -> None:
@@ -495,6 +537,11 @@ def test_a_file_of_one_object_is_read_as_the_rows_in_it(
     assert read.messages[0].startswith(f"{path} is {form}: ")
 
 
+def test_a_column_that_is_shorter_than_another_loses_no_row(tmp_path: Path) -> None:
+    columns = {"question": ["Why?", "When?", "Who?"], "contexts": [["Because."], ["Then."]]}
+    assert [query for _, query, _ in Read(file(tmp_path, json.dumps(columns))).jobs] == columns["question"]
+
+
 def test_a_row_of_its_own_is_no_wrapper(tmp_path: Path) -> None:
     row = {"data": [{"question": "What?"}], "steps": [{"prompt": "When?"}], "query": "Why?", "context": ["Because."]}
     assert Read(file(tmp_path, lines(row))).jobs == [(None, "Why?", ["Because."])]
@@ -541,7 +588,7 @@ def test_an_array_that_is_cut_short_is_told_so(tmp_path: Path) -> None:
 @pytest.mark.parametrize("indent", [None, 1])
 def test_rows_by_their_ids_keep_them(tmp_path: Path, indent: int | None) -> None:
     row = {"QUESTION": "Why?", "CONTEXTS": ["Because."]}
-    ids = ["1909.00694", "21645374"]
+    ids = ["1909.00694", "num_8670"]
     read = Read(file(tmp_path, json.dumps(dict.fromkeys(ids, row), indent=indent)))
     assert [each[0] for each in read.jobs] == ids
 
