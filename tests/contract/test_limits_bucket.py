@@ -365,3 +365,29 @@ def test_a_bucket_unused_for_a_period_is_dropped(timed_bucket: TimedBucket) -> N
     timed_bucket.later(1_000)
     assert len(drain(timed_bucket, rules, 60, acquire, step=0.5)) >= 0.95 * 590
     assert SLICES == 120
+
+
+@pytest.mark.parametrize("timed_bucket", ["redis"], indirect=True)
+def test_a_new_redis_whose_clock_is_behind_stops_no_calls(timed_bucket: TimedBucket) -> None:
+    minute = rates_of(requests=60, concurrency=2)
+    used = drain(timed_bucket, minute, 60, acquire, step=1.0)
+    assert len(used) > 1
+
+    timed_bucket.later(-600)
+    assert timed_bucket.exchange(minute, acquire()).granted == 1
+    # Of this time on, it counts as ever.
+    again = drain(timed_bucket, minute, 60, acquire)
+    assert worst_window(again) <= 61
+
+
+@pytest.mark.parametrize("timed_bucket", ["redis"], indirect=True)
+@pytest.mark.parametrize("of_slots", [False, True])
+def test_what_another_program_writes_in_place_of_a_bucket_is_replaced(
+    timed_bucket: TimedBucket, servers: Servers, *, of_slots: bool
+) -> None:
+    two = rates_of(concurrency=2)
+    timed_bucket.exchange(two)
+    with redis.Redis.from_url(servers.redis_url) as client:
+        client.set(f"nightdesk:limit:{{p/m%2F%7B1%7D}}{':slots' * of_slots}", "x")
+
+    assert [timed_bucket.exchange(two, acquire()).granted for _ in range(3)] == [1, 1, 0]

@@ -17,8 +17,13 @@ for d = 1, #rates.most do
   names[#names + 1] = 'first' .. d
   names[#names + 1] = 'last' .. d
 end
-local stored, state, changed = redis.call('HMGET', key, unpack(names)), {}, {}
+local stored, state, changed = redis.pcall('HMGET', key, unpack(names)), {}, {}
 for at, name in ipairs(names) do state[name] = tonumber(stored[at] or nil) end
+-- What another program wrote there, or by a clock that was ahead of this one, would stop the calls.
+if stored.err or type(redis.pcall('ZCARD', slots)) == 'table' or (state.last1 or 0) * width > now + period then
+  redis.call('DEL', key, slots)
+  state = {}
+end
 
 local function get(name, default) return state[name] or default end
 local function set(name, value)
