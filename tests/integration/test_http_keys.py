@@ -1,11 +1,14 @@
 """Keys expire and rotate, and their use, their refusals and their reads can be told: an auditor asks for it."""
 
 import asyncio
+import contextlib
 import logging
+import socket
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx2
 import psycopg
@@ -17,7 +20,7 @@ from tests.deadlines import until
 from tests.http_service import Door, running_service
 from tests.lent_ledger import KeptLedger
 from tests.servers import Servers
-from worker.http import authentication
+from worker.http import authentication, server
 from worker.http.access_log import MOST_ADDRESSES, Refusals
 from worker.operations.api_keys import KeyRequest, add_key, rotate_key
 
@@ -109,6 +112,45 @@ def test_refused_keys_are_logged_once_with_the_address_and_never_with_the_key(
     (record,) = [record for record in caplog.records if record.name == "nightdesk.refused"]
     assert "127.0.0.1" in record.getMessage()
     assert "ndk_wrong" not in record.getMessage()
+
+
+@pytest.mark.parametrize("path", ["/v1/nothing", "/view/nothing"])
+def test_requests_of_nobody_known_are_logged_whatever_they_ask_for(
+    door: Door, path: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    door.service.access.refusals = Refusals()
+    with caplog.at_level(logging.WARNING, "nightdesk.refused"):
+        refused = [httpx2.get(f"{door.url}{path}").status_code for _ in range(3)]
+    (record,) = [record for record in caplog.records if record.name == "nightdesk.refused"]
+    assert record.getMessage() == f"refused GET {path!r} from 127.0.0.1: answered {refused[0]}"
+
+
+def test_requests_beyond_all_that_are_held_are_refused_and_logged(
+    servers: Servers,
+    database_url: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(server, "NEWCOMERS", 0)
+    new_key(database_url, "reader")
+    with (
+        running_service(database_url, servers.redis_url, tmp_path, loopback=False, http_max_connections=1) as door,
+        contextlib.ExitStack() as wires,
+    ):
+        # Nobody's key can be looked up.
+        with psycopg.connect(database_url) as connection:
+            connection.execute("LOCK TABLE api_key")
+            for _ in range(2):
+                wire = wires.enter_context(socket.create_connection(("127.0.0.1", urlsplit(door.url).port)))
+                wire.sendall(b"GET /v1/batches HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer ndk_x\r\n\r\n")
+            assert until(lambda: len(door.server.server_state.tasks) == 2, 30)
+            with caplog.at_level(logging.WARNING, "nightdesk.refused"):
+                answer = door.http.get("/v1/batches")
+            assert (answer.status_code, answer.headers["retry-after"]) == (503, "5")
+            assert door.http.get("/healthz").status_code == 200
+        (record,) = [record for record in caplog.records if record.name == "nightdesk.refused"]
+        assert "answered 503" in record.getMessage()
 
 
 def test_refusals_of_an_address_are_counted_until_its_next_line(caplog: pytest.LogCaptureFixture) -> None:

@@ -1,4 +1,4 @@
-"""Writes who was refused, and, where the setting asks for it, who read what: lines of the log, with the address."""
+"""Writes who was refused unknown, and, where the setting asks for it, who read what: lines of the log, with the address."""
 
 import logging
 import time
@@ -14,6 +14,9 @@ from worker.http.shares import CALLER
 refusals = logging.getLogger("nightdesk.refused")
 reads = logging.getLogger("nightdesk.access")
 
+WHY = "nightdesk.why"
+"""Key of the scope of a request without a valid key: what is wrong with it."""
+
 EACH_S = 60.0
 """Seconds from one line about an address to its next, which counts the refusals between."""
 MOST_ADDRESSES = 1_000
@@ -23,7 +26,7 @@ _LONGEST = 200
 
 
 class Refusals:
-    """Logs requests without a valid key, at most one line an address and minute: whoever tries keys fills no disk."""
+    """Logs refused requests of nobody known, at most one line an address and minute: whoever tries keys fills no disk."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock

@@ -15,7 +15,7 @@ from fastapi import Request
 
 from schemas.access import Role
 from tasks.errors import ConfigurationError, LedgerError, ServiceUnavailable
-from worker.http.access_log import Refusals
+from worker.http.access_log import WHY, Refusals
 from worker.http.problems import Problem
 from worker.http.shares import CALLER, Caller, take_share
 from worker.ledger.stored_keys import ApiKey, ApiKeys, Use
@@ -88,7 +88,7 @@ class Access:
         secret = _bearer(request)
         caller = None if secret is None else await self.caller_by_hash(request, hash_of(secret))
         if caller is None:
-            self.refusals.note(request, "no key" if secret is None else UNKNOWN_KEY)
+            request.scope[WHY] = "no key" if secret is None else UNKNOWN_KEY
             detail = "send a valid key in the header Authorization: Bearer KEY; 'nightdesk keys add' makes one"
             raise _unauthorized(detail)
         return caller

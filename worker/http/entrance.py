@@ -1,17 +1,24 @@
 """Guards every address alike: one ``Host``, nothing through a proxy while no key is needed, a share of the requests for each key."""
 
 import time
+from http import HTTPStatus
 
 from fastapi import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from worker.http.access_log import note_read
+from worker.http.access_log import WHY, note_read
 from worker.http.authentication import Access
 from worker.http.problems import Problem, answer_problem
-from worker.http.shares import BYTES, SHARE
+from worker.http.shares import BYTES, CALLER, SHARE, busy
 
 PROBES = ("/healthz", "/readyz")
 """Addresses that tell nothing of anybody; a load balancer asks for them."""
+
+ALWAYS = (*PROBES, "/metrics")
+"""Addresses that answer under any load: a supervisor must not end a service because it is busy."""
+
+IS_BUSY = "nightdesk.is_busy"
+"""Key of the scope of a request that came while as many were in progress as the process holds."""
 
 
 class Entrance:
@@ -35,6 +42,8 @@ class Entrance:
                 status = message["status"]
                 if self._access_log:
                     note_read(scope, status)
+                if CALLER not in scope and status >= HTTPStatus.BAD_REQUEST and scope["path"] not in PROBES:
+                    service.access.refusals.note(request, scope.get(WHY, f"answered {status}"))
             await send(message)
 
         with service.metrics.open_requests.track_inprogress():
@@ -52,6 +61,8 @@ class Entrance:
 
 
 async def _check(request: Request, access: Access) -> None:
+    if IS_BUSY in request.scope and request.scope["path"] not in ALWAYS:
+        raise busy()
     hosts = len(request.headers.getlist("host"))
     if hosts > 1 or (hosts == 0 and request.scope["http_version"] != "1.0"):
         detail = f"a request has one header Host, not {hosts or 'none'}; send the name and port of this service"

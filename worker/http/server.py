@@ -19,8 +19,8 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 
 from tasks.errors import ConfigurationError
 from worker.http.dependencies import DEPARTURE
+from worker.http.entrance import IS_BUSY
 from worker.http.problems import REQUEST_ID, Problem
-from worker.http.shares import busy
 from worker.process.garbage import spare_the_modules
 from worker.settings import Settings
 
@@ -46,10 +46,6 @@ OTHER_FILES = 256 + 2 * NEWCOMERS
 
 DRAIN_S = 30
 """Seconds that requests may take to end after SIGTERM; those that wait for jobs end at once."""
-
-
-ALWAYS = (b"/healthz", b"/readyz", b"/metrics")
-"""Addresses that answer under any load: a supervisor must not end a service because it is busy."""
 
 
 NO_SNIFFING = ("X-Content-Type-Options", "nosniff")
@@ -128,10 +124,11 @@ class GuardedProtocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         """Ends the wait, and begins to answer."""
         self._end_wait()
-        is_busy = len(self.tasks) >= self.most_in_progress
-        self.app = _answer_busy if is_busy and not self.url.startswith(ALWAYS) else self.config.loaded_app
         request_id = _id_of(self.headers)
-        cast("dict[str, Any]", self.scope)[REQUEST_ID] = request_id.decode()
+        scope = cast("dict[str, Any]", self.scope)
+        scope[REQUEST_ID] = request_id.decode()
+        if len(self.tasks) >= self.most_in_progress:
+            scope[IS_BUSY] = True
         super().on_headers_complete()
         # Its task has not begun yet.
         cycle: RequestResponseCycle = self.cycle
@@ -202,10 +199,6 @@ def _address_of(host: str) -> str:
     if isinstance(address, IPv4Address) or address.ipv4_mapped is not None:
         return host
     return str(IPv6Network((address, 64), strict=False))
-
-
-async def _answer_busy(scope: Any, receive: Any, send: Any) -> None:
-    await busy().answer(scope["path"])(scope, receive, send)
 
 
 class Server(uvicorn.Server):

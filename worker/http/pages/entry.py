@@ -7,6 +7,7 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import RedirectResponse, Response
 
 from schemas.access import Role
+from worker.http.access_log import WHY
 from worker.http.authentication import LONGEST_KEY, UNKNOWN_KEY
 from worker.http.dependencies import ServiceOf
 from worker.http.pages.rendering import page
@@ -51,7 +52,7 @@ async def login(request: Request, service: ServiceOf) -> Response:
     key, following = form.text("key"), local_path(form.text("next"))
     caller = await service.access.caller_by_hash(request, hash_of(key)) if 0 < len(key) <= LONGEST_KEY else None
     if caller is None or caller.key_hash is None:
-        service.access.refusals.note(request, UNKNOWN_KEY)
+        request.scope[WHY] = UNKNOWN_KEY
         return _login(token, following, "This is no valid key. It begins with ndk_; 'nightdesk keys add' makes one.")
     if not caller.role.includes(Role.READ):
         return _login(token, following, f"The key {caller.name} may not look at jobs.")
