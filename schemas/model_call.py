@@ -281,7 +281,9 @@ class ProviderSnapshot(Contract):
         default_factory=dict, description="parameter: reason that it was not sent"
     )
     sdk: str | None = Field(default=None, description="name and version")
-    rate_limits: dict[str, str] = Field(default_factory=dict, description="rate-limit headers as received")
+    rate_limits: dict[str, str] = Field(
+        default_factory=dict, description="rate-limit headers as received, and the provider's clock"
+    )
     shared_from: SharedFrom | None = Field(
         default=None, description="origin of a shared answer; request id, model and tier returned are those of its call"
     )

@@ -10,6 +10,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from email.utils import parsedate_to_datetime
+from time import time
 
 from tasks.lanes.choice import LaneTerms
 from worker.settings import Settings
@@ -98,7 +100,15 @@ class RateLimits:
     pause_s: float
 
 
-def read(headers: Mapping[str, str], now: datetime | None = None) -> RateLimits:
+def answered_at(headers: Mapping[str, str]) -> float:
+    """The time of an answer by the clock of its server, as its other times are: this machine's may be wrong."""
+    try:
+        return parsedate_to_datetime(headers["date"]).timestamp()
+    except (KeyError, TypeError, ValueError, OverflowError):
+        return time()
+
+
+def read(headers: Mapping[str, str]) -> RateLimits:
     """Reads the headers of an answer; a malformed one counts as absent."""
     values: dict[tuple[str, str], str] = {}
     for name, value in headers.items():
@@ -110,7 +120,7 @@ def read(headers: Mapping[str, str], now: datetime | None = None) -> RateLimits:
     for at, name in enumerate(_OF_HEADERS):
         limits[at] = _number(values.get((name, "limit"))) or 0.0
         if _number(values.get((name, "remaining"))) == 0:
-            pause_s = max(pause_s, _reset_s(values.get((name, "reset"), ""), now or datetime.now(UTC)))
+            pause_s = max(pause_s, _reset_s(values.get((name, "reset"), ""), headers))
     return RateLimits(tuple(limits), min(pause_s, LONGEST_PAUSE_S))
 
 
@@ -122,7 +132,7 @@ def _number(text: str | None) -> float | None:
     return value if math.isfinite(value) and value >= 0 else None
 
 
-def _reset_s(text: str, now: datetime) -> float:
+def _reset_s(text: str, headers: Mapping[str, str]) -> float:
     """The seconds until a reset: a number, a duration, or a moment."""
     if (seconds := _number(text)) is not None:
         return seconds
@@ -133,4 +143,4 @@ def _reset_s(text: str, now: datetime) -> float:
         moment = datetime.fromisoformat(text)
     except ValueError:
         return 0.0
-    return max(0.0, ((moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - now).total_seconds())
+    return max(0.0, (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() - answered_at(headers))

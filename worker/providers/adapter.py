@@ -325,7 +325,8 @@ class Adapter(ABC):
             parameters_sent=call.parameters_sent,
             parameters_dropped=call.parameters_dropped,
             sdk=f"{self.sdk.__name__} {self.sdk.__version__}",
-            rate_limits={name: value for name, value in headers.items() if "ratelimit" in name},
+            # Some of them are moments by the provider's clock.
+            rate_limits={name: value for name, value in headers.items() if "ratelimit" in name or name == "date"},
         )
         return Completion(
             text=text,

@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
-from time import time
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -22,6 +21,7 @@ import httpx2
 from schemas.failure import FailureKind
 from schemas.job import GenerationConfig, JobRequest
 from tasks.errors import ProviderError
+from worker.limits.rates import answered_at
 
 _K = FailureKind
 
@@ -101,8 +101,10 @@ OF_STATUS = {
 _TOLD_APART = frozenset({400, 403, 413, 422, 429})
 """Statuses that say less than the codes and words beside them."""
 
-_NO_SUCH_PLACE = frozenset({HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED, HTTPStatus.NOT_IMPLEMENTED})
-"""Answers of any web server to an address or a method that it does not have."""
+_NO_SUCH_PLACE = frozenset(
+    {HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED, HTTPStatus.NOT_IMPLEMENTED}
+)
+"""Answers of any web server to an address or a method that it does not have, and of a firewall to what it lets nobody ask."""
 
 OF_TYPE = {
     "rate_limit_error": _K.RATE_LIMITED,
@@ -183,6 +185,8 @@ class Failures:
         """An answer of another program: no work was done, and the right one may be there later."""
         status = f"{response.status_code} {HTTPStatus(response.status_code).phrase}"
         problem = f"can't be reached: the server at {address} is no {self.provider} API (answered {status})"
+        if response.status_code == HTTPStatus.FORBIDDEN:
+            problem += "; it may be a proxy or a firewall in front of that: let it pass these calls"
         return self.error(_K.UNAVAILABLE, problem, response.headers, status_code=response.status_code)
 
     def in_answer(self, response: httpx2.Response, body: object) -> ProviderError:
@@ -368,9 +372,10 @@ def retry_after_s(headers: Mapping[str, str]) -> float | None:
     if seconds is not None or retry_after is None:
         return seconds
     try:
-        return max(0.0, parsedate_to_datetime(retry_after).timestamp() - time())
+        moment = parsedate_to_datetime(retry_after).timestamp()
     except (TypeError, ValueError, OverflowError):
         return None
+    return max(0.0, moment - answered_at(headers))
 
 
 def _number(text: str | None) -> float | None:
