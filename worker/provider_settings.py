@@ -228,4 +228,6 @@ def plain_http(url: str) -> str:
         raise ValueError("must begin with http:// or https:// and name a host")
     if parts.username or parts.password:
         raise ValueError("must not hold credentials: put the key in the variable that api_key_env names")
+    if parts.query or parts.fragment:
+        raise ValueError("must end before the '?' or '#': a key goes into the variable that api_key_env names")
     return url

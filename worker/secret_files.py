@@ -1,8 +1,10 @@
 """Reads variables from the environment, or from files as mounted secrets are: the file that ``NAME_FILE`` names stands for ``NAME``."""
 
 import os
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from urllib.parse import unquote
 
 from tasks.errors import ConfigurationError
 
@@ -26,6 +28,13 @@ def secrets_in_files(names: Iterable[str]) -> dict[str, str]:
     return secrets
 
 
+_SECRET = re.compile(r"(?:key|secret|password|token)$", re.IGNORECASE)
+_LOGIN = re.compile(r"://([^\s/]*:[^\s/]+)@")
+
+_SHORTEST = 8
+"""Characters of a value that is replaced wherever it stands: a short one may be any word."""
+
+
 class Variables:
     """The environment of a process, with the contents of such files.
 
@@ -44,6 +53,17 @@ class Variables:
             return _read(self._environment[f"{name}_FILE"])
         except (KeyError, OSError, UnicodeDecodeError):
             return None
+
+    @property
+    def secrets(self) -> frozenset[str]:
+        """The values that nobody is shown: of each variable that is named as a secret is, and what a URL says before its host.
+
+        Those of clouds and proxies among them, which their own libraries read.
+        """
+        names = {name.removesuffix("_FILE") for name in self._environment}
+        values = [value for name in names if _SECRET.search(name) and (value := self.get(name))]
+        logins = [login for value in self._environment.values() for login in _LOGIN.findall(value)]
+        return frozenset(value for value in (*values, *logins, *map(unquote, logins)) if len(value) >= _SHORTEST)
 
     def stamp(self, name: str) -> tuple[int, int] | None:
         """Changes when the file of a variable is replaced; None for one that is in the environment itself."""

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import socket
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from typing import Any
@@ -247,3 +248,26 @@ def test_no_key_in_any_message_or_log(kind: Kind, stub: Stub, caplog: pytest.Log
     assert len(stub.requests) == len(acts)
     assert not leaks("\n".join([*messages, caplog.text]))
     assert "Incorrect API key provided: [masked]" in messages[3]
+
+
+@over_http
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of the SDKs, about their own library
+def test_no_secret_of_a_proxy_or_a_cloud_in_any_message(
+    kind: Kind, stub: Stub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("http_proxy", stub.url.replace("//", "//joe:word-of%2Fproxy@"))
+    monkeypatch.setenv("no_proxy", "")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wJalrXUtnFEMI/K7MDENG")
+    monkeypatch.setenv("AZURE_CLIENT_SECRET", "8Q~of-azure")
+
+    async def echo(request: web.Request, answer: dict[str, Any]) -> web.StreamResponse:
+        del answer
+        return web.Response(
+            text=f"{request.headers['Proxy-Authorization']} wJalrXUtnFEMI/K7MDENG 8Q~of-azure", status=407
+        )
+
+    stub.then(echo)
+    told = str(fails(kind.build(replace(kind.target(stub), base_url=f"http://provider.invalid{kind.base}"))))
+
+    assert told.count("[masked]") == 3
+    assert [word for word in ("joe:", "word-of", "am9lOndvcmQ", "wJalr", "8Q~") if word in told] == []

@@ -11,6 +11,8 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 import orjson
 
+from worker.secret_files import Variables
+
 if TYPE_CHECKING:
     from worker.local import Endpoints
     from worker.settings import Settings
@@ -112,10 +114,10 @@ def _likeness(part: object) -> str:
 
 
 def secrets_of(settings: "Settings", where: "Endpoints") -> frozenset[str]:
-    """The secrets of the settings and of the connection URLs, without the keys of providers."""
+    """The secrets of the settings, the connection URLs and the environment, without keys in variables of other names."""
     callback = settings.callback_secret
     own = set() if callback is None else {callback.get_secret_value()}
-    return frozenset(own.union(*map(_passwords_of, (where.database_url, where.redis_url))))
+    return Variables().secrets.union(own, *map(_passwords_of, (where.database_url, where.redis_url)))
 
 
 def _passwords_of(url: str) -> set[str]:

@@ -71,11 +71,6 @@ class Target:
     def __repr__(self) -> str:
         return f"Target({self.name!r})"
 
-    @property
-    def secrets(self) -> tuple[str, ...]:
-        """Strings that no message may contain."""
-        return tuple(filter(None, (self.api_key, urlsplit(self.base_url).password)))
-
 
 @dataclass(slots=True)
 class Draft:
@@ -163,7 +158,7 @@ class Adapter(ABC):
     def __init__(self, target: Target, client: SdkClient, vendor: PriceList | None) -> None:
         self.name = target.name
         self.target = target
-        self.failures = Failures(target.name, target.secrets)
+        self.failures = Failures(target.name, (target.api_key,) if target.api_key else ())
         self.client = client
         self._prices = Prices(vendor, target.base_url, target.prices)
         self._whole_calls: WholeCalls | SignedCalls = WholeCalls(client, self.path, target.base_url)

@@ -8,8 +8,8 @@ import math
 import re
 import socket
 import ssl
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from typing import Any
@@ -22,6 +22,7 @@ from schemas.failure import FailureKind
 from schemas.job import GenerationConfig, JobRequest
 from tasks.errors import ProviderError
 from worker.limits.rates import answered_at
+from worker.secret_files import Variables
 
 _K = FailureKind
 
@@ -131,11 +132,13 @@ class Failures:
 
     Args:
         provider: the name it is configured under.
-        secrets: keys and passwords; whole or in parts of eight characters they are replaced.
+        secrets: keys; whole or in parts of eight characters they are replaced.
+        rest: further secrets of this process, which are replaced where they stand whole.
     """
 
     provider: str
     secrets: tuple[str, ...]
+    rest: frozenset[str] = field(default_factory=lambda: Variables().secrets)
 
     def __repr__(self) -> str:
         return f"Failures({self.provider!r})"
@@ -144,7 +147,7 @@ class Failures:
         self, kind: FailureKind, problem: str, headers: Mapping[str, str] | None = None, **facts: Any
     ) -> ProviderError:
         """An error whose message names the provider and holds no secret."""
-        message = " ".join(mask(f"{self.provider} {problem}", self.secrets).split())
+        message = " ".join(mask(f"{self.provider} {problem}", self.secrets, self.rest).split())
         if len(message) > LONGEST_MESSAGE:
             message = message[:LONGEST_MESSAGE] + "…"
         if headers is not None:
@@ -432,13 +435,15 @@ def _without_answer(error: BaseException) -> tuple[FailureKind | None, str]:  # 
 
 _PART = 8
 """Characters of a secret in a row that give it away; providers echo the ends of keys."""
-_KEYLIKE = re.compile(r"\b(?:sk|pk|rk|key|gsk|xai)-[\w.*…-]{4,}|(?i:\bbearer\s+)[^\s'\"]+")
+_KEYLIKE = re.compile(r"\b(?:sk|pk|rk|key|gsk|xai)-[\w.*…-]{4,}|(?i:\bbearer\s+)[^\s'\"]+|\bBasic\s+[\w+/=]{8,}")
 MASK = "[masked]"
 
 
-def mask(text: str, secrets: Sequence[str]) -> str:
-    """The text without the secrets, their parts, and whatever looks like a key."""
+def mask(text: str, secrets: Sequence[str], rest: Iterable[str] = ()) -> str:
+    """The text without the secrets, their parts, the rest, and whatever looks like a key."""
     text = _KEYLIKE.sub(MASK, text)
+    for other in rest:
+        text = text.replace(other, MASK)
     hidden: set[int] = set()
     for secret in secrets:
         length = min(_PART, len(secret))

@@ -104,7 +104,7 @@ class PluginProvider:
         try:
             self.model = plugin.build(where, **self.arguments())
         except ConfigurationError as error:
-            raise ConfigurationError(mask(str(error), self.failures.secrets)) from None
+            raise ConfigurationError(mask(str(error), self.failures.secrets, self.failures.rest)) from None
         if (problem := self.unfit()) is not None:
             raise ConfigurationError(f"{where} ({plugin.identity}) {problem}")
 

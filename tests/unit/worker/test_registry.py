@@ -107,6 +107,7 @@ def test_a_missing_provider_setting_is_named(
         ("{not json", "NIGHTDESK_|providers"),
         ('{"mine": {"kind": "telepathy"}}', "NIGHTDESK_PROVIDERS_MINE_KIND"),
         ('{"mine": {"kind": "openai", "base_url": "http://u:pw@h"}}', "must not hold credentials"),
+        ('{"mine": {"kind": "openai", "base_url": "http://h/v1?key=pw"}}', "must end before the '\\?'"),
         ('{"mine": {"kind": "openai", "base_url": "h:80"}}', "must begin with http"),
         ('{"mine": {"kind": "openai", "key": "sk-secret"}}', "NIGHTDESK_PROVIDERS_MINE_KEY"),
     ],
