@@ -72,6 +72,9 @@ def account(
 def _readings(claim: Sequence[Fact], facts: Sequence[Fact]) -> Iterator[Sequence[Fact]]:
     """A sentence, and its parts with what they share with the one before: "A was filed in 1 and granted in 2", "A is open, B is not"."""
     yield facts
+    if any("respectively" in fact.group for fact in facts):
+        # What belongs to what is told by the order of two lists.
+        return
     parts: list[list[Fact]] = []
     for fact in facts:
         if parts and parts[-1][-1].clause == fact.clause:
@@ -224,7 +227,8 @@ class _Account:
         first = min(paired)
         for at in left_out:
             fact = self.place[at]
-            if at + 1 in paired and fact.kind is Kind.WORD and self.place[at + 1].kind is Kind.NAME:
+            behind = self.place[at + 1] if at + 1 in paired else fact
+            if fact.kind is Kind.WORD and behind.kind is Kind.NAME and behind.role in {"", ANY_ROLE}:
                 continue
             if fact.clause in clauses or (at < first and (fact.role or fact.kind is Kind.SIGN)):
                 return False
@@ -256,19 +260,20 @@ class _Account:
         other = self.place[between[0]] if len(between) == 1 else None
         if other is None or not (fact.kind is other.kind is Kind.WORD) or fact.role != other.role:
             return None
-        if _begin_alike(fact, other):
+        if _are_alike(fact, other):
             return None
         # A word of no source may be another one for the same thing, but hardly where a preposition leads both and all else is the same.
         is_near = bool(fact.role) and len(self.pairs) >= LEAST_NEAR
         return between[0] if is_near or self.elsewhere(fact) else None
 
 
-def _begin_alike(fact: Fact, other: Fact) -> bool:
-    """Tells whether two words may be forms of one: incluida, incluyen."""
+def _are_alike(fact: Fact, other: Fact) -> bool:
+    """Tells whether two words may be forms of one, or one a kind of the other: incluida, incluyen; Käfersammlung, Sammlung."""
     return any(
-        isinstance(own, str) and isinstance(there, str) and own[:4] == there[:4]
-        for own in fact.keys
-        for there in other.keys
+        # A shorter beginning may turn the rest: unopened, Verkauf.
+        own[:4] == there[:4] or own[4:].endswith(there) or there[4:].endswith(own)
+        for own in map(str, fact.keys)
+        for there in map(str, other.keys)
     )
 
 

@@ -121,11 +121,19 @@ class Decider:
         if result.differs is not None and result.kind is not None:
             own, other = result.differs
             is_derived = own is not None and own.kind is Kind.DATE and bool(own.amounts) and self._follows(own, ())
-            if not is_derived and not self._is_in_range(own, place, other):
+            if not (is_derived or self._is_in_range(own, place, other) or self._is_said_elsewhere(own, place)):
                 return self._contradiction(place, own, other, result.kind)
         return self._rivalled() or Decision(
             Verdict.UNDECIDED, _evidence(place), unaccounted=self._surfaces(result.missing)
         )
+
+    def _is_said_elsewhere(self, own: Fact | None, place: _Place) -> bool:
+        """Tells whether another place has the fact of the claim that differs in this one, and as much of the rest."""
+        if own is None:
+            return False
+        having = [there for there in self._places if there is not place and self._share_of_held([own], there)]
+        shares = [self._share_of_held(self._claim.facts, there) for there in having]
+        return max(shares, default=0) > self._share_of_held(self._claim.facts, place)
 
     def _named(self, source: int) -> frozenset[Hashable]:
         """The facts of the metadata of a source that the prompt shows."""

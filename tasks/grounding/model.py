@@ -143,6 +143,8 @@ _BEFORE_SENTENCE = re.compile(
 )
 """What stands before a sentence: an end, quotation marks, the number of a paragraph."""
 _BEHIND_SENTENCE = re.compile(r"[\"”»'’)\]*_\s]*(?:\Z|[.!?;:](?!\d)|[。！？\n|])")  # noqa: RUF001 - closing quotation marks
+_CONTINUED = re.compile(r"[\"”»'’)\]*_]*+[.;:]?[^\S\n]*+\n?[^\S\n]*+[a-zà-öø-ÿ]")  # noqa: RUF001 - closing quotation marks
+"""What goes on behind a full stop of an abbreviation, a semicolon or a line break: from 10 a.m. to 6 p.m. except Mondays."""
 _PART_OF_NUMBER = re.compile(r"(?:[^\s\"“„«'(\[]|[<>≤≥≈~±+−–—-]\s*)\Z")  # noqa: RUF001 - signs and relations
 """What makes the digits behind it another number: a sign, a relation, the rest of a number, a currency."""
 _BEFORE = 12
@@ -156,7 +158,8 @@ def find_sentence(content: str, text: str) -> Span | None:
         before = content[max(0, place.start - _BEFORE) : place.start]
         if content[place.start].isdigit() and _PART_OF_NUMBER.search(before):
             continue
-        if _BEFORE_SENTENCE.search(before) and _BEHIND_SENTENCE.match(content, place.end):
+        is_whole = _BEFORE_SENTENCE.search(before) and _BEHIND_SENTENCE.match(content, place.end)
+        if is_whole and not _CONTINUED.match(content, place.end):
             return place
     return None
 

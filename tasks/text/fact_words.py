@@ -18,7 +18,7 @@ Side = tuple[str, int]
 NOT: Side = ("not", 0)
 AMOUNTS = frozenset({"limit", "direction 3", "direction 4", "direction 5"})
 """Groups that bound a number: at most, more than."""
-BINDING = frozenset({"not", "if", "except", "only"})
+BINDING = frozenset({"not", "if", "except", "only", "respectively"})
 """Groups that say whether and when a statement holds: it is another one without them."""
 
 
@@ -122,9 +122,11 @@ def _signs(table: Mapping[str, Any]) -> dict[str, tuple[tuple[tuple[str, ...], f
     add(cases.get("exceptions", "").split(), ("except", 0))
     add(cases.get("included", "").split(","), ("except", 1))
     add(cases.get("restrictive", "").split(), ("only", 0))
+    add(cases.get("respective", "").split(), ("respectively", 0))
     for place in ("before", "behind"):
         add(limits.get(f"least_{place}", "").split(", "), ("limit", 0))
         add(limits.get(f"most_{place}", "").split(", "), ("limit", 1))
+    add(limits.get("roughly", "").split(", "), ("roughly", 0))
     for word in table.get("modals", "").split():
         add([word], (word, 0))
     signs: dict[str, list[tuple[tuple[str, ...], frozenset[Side]]]] = {}

@@ -96,7 +96,15 @@ _DIGITS = {
     0x66C: ",",
 }
 """Digits of other scripts, and the marks between them in Arabic."""
-_SIGN_OF = {"<": ("limit", 1), "≤": ("limit", 1), ">": ("limit", 0), "≥": ("limit", 0), "±": ("tolerance", 0)}
+_SIGN_OF = {
+    "<": ("limit", 1),
+    "≤": ("limit", 1),
+    ">": ("limit", 0),
+    "≥": ("limit", 0),
+    "±": ("tolerance", 0),
+    "~": ("roughly", 0),
+    "≈": ("roughly", 0),
+}
 _VERSION = re.compile(r"\d+\.[1-9]\d*0")
 """The number of a version, a clause or a room where no unit follows: 3.10 is not 3.1."""
 _UP_TO = re.compile(r"\s?(?:[-–]|bis|to|till|until|and|à|a|al|alle|e|et|y|und|tot|hasta)\s?")
