@@ -7,6 +7,7 @@ Its entries have a ``kind``: ``start`` (an attempt begins and replaces any earli
 
 import asyncio
 import logging
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -289,7 +290,12 @@ class TokenReader:
     def __init__(self, redis_url: str, *, key_prefix: str) -> None:
         self._prefix = key_prefix
         self._redis = redis.Redis.from_url(
-            redis_url, decode_responses=True, socket_timeout=10, socket_connect_timeout=5
+            redis_url,
+            decode_responses=True,
+            socket_timeout=10,
+            socket_connect_timeout=5,
+            # One for each reader: whoever lets them in bounds them, fairly.
+            max_connections=sys.maxsize,
         )
 
     async def follow(

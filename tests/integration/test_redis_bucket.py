@@ -102,3 +102,14 @@ def test_installations_with_a_prefix_have_limits_of_their_own_and_no_redis_is_an
     assert [asyncio.run(granted(redis_url, prefix)) for prefix in ("one:", "two:", "one:")] == [2, 2, 0]
     with pytest.raises(BrokerUnavailable, match="limits in Redis can't be reached"):
         asyncio.run(granted("redis://127.0.0.1:1/0", ""))
+
+
+def test_models_are_asked_for_at_once_however_many_they_are(redis_url: str) -> None:
+    async def work() -> list[ExchangeReply]:
+        buckets = RedisBuckets(redis_url)
+        try:
+            return await asyncio.gather(*(buckets.exchange("p", f"m{each}", Exchange(Rates())) for each in range(150)))
+        finally:
+            await buckets.close()
+
+    assert len(asyncio.run(work())) == 150

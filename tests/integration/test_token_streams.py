@@ -104,6 +104,25 @@ def test_readers_see_the_same_whenever_they_come(redis_url: str) -> None:
     telling(redis_url, work)
 
 
+def test_a_reader_follows_its_text_beside_any_number_of_others(redis_url: str) -> None:
+    async def work(sink: RedisTokens, job: Leased) -> None:
+        async with (
+            TokenReader(redis_url, key_prefix="desk:") as reader,
+            async_redis.Redis.from_url(redis_url) as client,
+            asyncio.timeout(scale_to_load(60)),
+        ):
+            readers = [asyncio.ensure_future(anext(reader.follow(uuid4(), 1))) for _ in range(150)]
+            while (await client.info("clients"))["blocked_clients"] < len(readers):
+                assert not [each for each in readers if each.done()]
+            sink.start(job, make_attempt(job))
+            assert (await anext(reader.follow(job.job_id, job.run))).kind is Kind.START
+            for each in readers:
+                each.cancel()
+            await asyncio.wait(readers)
+
+    telling(redis_url, work)
+
+
 def test_a_stream_in_whose_place_something_else_lies_stops_no_other(redis_url: str) -> None:
     async def work(sink: RedisTokens, job: Leased) -> None:
         other = await leased()

@@ -260,15 +260,15 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def _raise_file_limit(connections: int) -> int:
-    """Lets the process have a file for each connection, idle or in use; returns as many connections as it may have."""
+    """Lets the process have a file for each connection, idle or in use, and for its own to Redis; returns as many connections as it may have."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    needed = 3 * connections + OTHER_FILES
+    needed = 4 * connections + OTHER_FILES
     if soft != resource.RLIM_INFINITY and soft < needed:
         soft = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     if soft == resource.RLIM_INFINITY or soft >= needed:
         return connections
-    fitting = max(1, (soft - OTHER_FILES) // 3)
+    fitting = max(1, (soft - OTHER_FILES) // 4)
     log.warning(
         "this process may have %d files open, so it takes %d connections, not the %d of NIGHTDESK_HTTP_MAX_CONNECTIONS; raise "
         "'ulimit -n'", soft, fitting, connections,

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from importlib.resources import files
+from sys import maxsize
 from time import monotonic
 from urllib.parse import quote
 
@@ -53,6 +54,8 @@ class RedisBuckets:
             socket_keepalive=True,
             health_check_interval=10,
             retry=None,
+            # One for each model: jobs of one tenant may name any number at once.
+            max_connections=maxsize,
         )
         self._prefix = key_prefix
         self._exchange = self._redis.register_script(_script())
