@@ -1,23 +1,26 @@
 """Finds what else of a job could be its sources or its question, where neither is under a known name."""
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from tasks.errors import InputError
 from tasks.raw_jobs.names import field_of, is_field, plain
 from tasks.raw_jobs.printed import structure
 
-_REFERENCE = re.compile(
-    r"answer|truth|expected|label|target|solution|respon|predict|completion|critique|^references?$|(^|_)gt(_|$)|_ids?$"
-)
+_GOLD = re.compile(r"truth|expected|label|target|solution|gold|critique|^references?$|(^|_)(gt|true)(_|$)|_ids?$")
+"""What somebody takes for right, or an id."""
+
+_REFERENCE = re.compile(rf"answer|respon|predict|completion|{_GOLD.pattern}")
 """What somebody takes for right is no source, as an answer from it would copy it; nor are answers of models, and ids."""
 
-_ABOUT_QUESTIONS = re.compile(r"(.*_)?questions?(_type|_template)?")
+_ABOUT_QUESTIONS = re.compile(r"(.*_)?questions?(_\w{1,2}|_type|_template)?")
 """Names of other questions, and of facts about one."""
 
 _WORD = re.compile(r"[!-~]{0,2048}")
 """A value, an id or an address; other scripts write sentences without blanks."""
+
+_SENTENCE_END = re.compile(r"[.!?\u3002\uff01\uff1f\u061f\u0964]\W*\Z")
 
 _SMALL = 10
 """Times smaller than the largest: hardly what is looked for."""
@@ -30,34 +33,35 @@ MOST_NAMED = 20
 
 def text_size(value: Any) -> int:
     """The characters of all texts in a value, however deep it is nested."""
-    size, remaining = 0, [value]
+    return sum(map(len, _texts_in(value)))
+
+
+def _texts_in(value: Any) -> Iterator[str]:
+    remaining = [value]
     while remaining:
         each = remaining.pop()
         if isinstance(each, str):
-            size += len(each)
+            yield each
         elif isinstance(each, dict):
             remaining += each.values()
         elif isinstance(each, list):
             remaining += each
-    return size
 
 
-def possible_sources(values: Mapping[str, Any], elsewhere: Collection[str] = ()) -> list[str]:
-    """The keys that could hold the sources, the likeliest first.
+def _is_prose(text: str) -> bool:
+    return len(text) > _LONG or _SENTENCE_END.search(text) is not None
 
-    Args:
-        values: keys of jobs without sources, each with a value.
-        elsewhere: keys that are taken for something else.
-    """
+
+def possible_sources(values: Mapping[str, Any]) -> list[str]:
+    """The keys of jobs without sources, each with a value, that could hold these, the likeliest first."""
     sizes = {
         # A list is rather the sources than a text is.
-        key: size * (_SMALL if isinstance(structure(each), list) else 1)
+        key: text_size(structure(each)) * (_SMALL if isinstance(structure(each), list) else 1)
         for key, each in values.items()
-        if key not in elsewhere
-        and not is_field(field_of(key))
+        if not is_field(field_of(key))
         and not _REFERENCE.search(plain(key))
         and not _ABOUT_QUESTIONS.fullmatch(plain(key))
-        and (size := text_size(structure(each)))
+        and any(map(_is_prose, _texts_in(structure(each))))
         and not (isinstance(each, str) and _WORD.fullmatch(each.strip()))
     }
     least = max(sizes.values(), default=0) / _SMALL
@@ -76,6 +80,12 @@ def possible_questions(values: Mapping[str, Any]) -> list[str]:
         and not is_field(field_of(key))
     }
     return sorted(texts, key=lambda key: (not _asks(texts[key]), len(texts[key])))
+
+
+def possible_answers(values: Mapping[str, Any]) -> list[str]:
+    """The keys that could hold the answer of a model, the likeliest first."""
+    names = [key for key, each in values.items() if isinstance(each, str) and _REFERENCE.search(plain(key))]
+    return sorted((key for key in names if not _GOLD.search(plain(key))), key=lambda key: -len(values[key]))
 
 
 def _asks(text: str) -> bool:

@@ -103,7 +103,10 @@ def plan_names(keys: Collection[str], *, check_only: bool, elsewhere: Collection
             continue
         if field in keys:
             if check_only and form in _ALONE:
-                raise InputError(f"is another name of {field!r}, which is given too: keep one of them", field=key)
+                raise InputError(
+                    f"is another name of {field!r}, which is given too: keep one of them, or say which with --map {field}={key}",
+                    field=key,
+                )
             continue
         if field in plan.values():
             other = next(earlier for earlier, target in plan.items() if target == field)

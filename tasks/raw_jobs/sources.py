@@ -209,7 +209,7 @@ def _has_index(value: Mapping[str, Any]) -> bool:
 def _element(value: Any) -> Iterator[Any]:
     """The sources in an element of a list."""
     match value:
-        case [str() as title, [str(), *_] as sentences]:
+        case [str() as title, ([] | [str(), *_]) as sentences, *_]:
             yield {"title": title, "content": text_of(sentences)}
         case [str() as text, bool() | int() | float() as score]:
             yield {"content": text, "score": score}

@@ -17,6 +17,7 @@ from tasks.ports import FEW_JOBS, Catalog, Everything, HintKey, NewBatch, NewJob
 from tasks.raw_jobs import as_check_only, read_job, scores_of
 from tasks.raw_jobs.left_over import (
     listed,
+    possible_answers,
     possible_questions,
     possible_sources,
     require_sources,
@@ -365,6 +366,11 @@ class FirstRows:
     def _field(self) -> str:
         return "response" if self.maker.check_only else "query"
 
+    @property
+    def _free(self) -> dict[str, Any]:
+        """The keys, and those inside of them, that no option names."""
+        return {key: each for key, each in _members(self._keys) if key not in self.maker.columns.named}
+
     def _no_question(self, title: str) -> str:
         if self._chat and not self.maker.check_only:
             return (
@@ -372,10 +378,12 @@ class FirstRows:
                 "an answer that ends one. Nothing was submitted"
             )
         what = "the answer to check" if self.maker.check_only else "the question"
-        keys = dict(_members(self._keys))
-        name = next(iter(possible_questions(keys)), "NAME")
+        keys = self._free
+        names = possible_answers(keys) if self.maker.check_only else possible_questions(keys)
+        name = next(iter(names), "NAME")
         options = f"--map {quote(f'{self._field}={name}')}"
-        if not self._names_sources and (names := possible_sources(keys, [*self.maker.columns.named, name])):
+        keys.pop(name, None)
+        if not self._names_sources and (names := possible_sources(keys)):
             options += f" {_maps(names[0], keys)}"
         if self.maker.text and any(map(_SENTENCE.fullmatch, self._keys)):
             return (
@@ -395,13 +403,13 @@ class FirstRows:
         )
         if self._names_sources:
             start += " but empty ones, or ids"
-        keys = dict(_members(self._keys))
-        names = possible_sources(keys, self.maker.columns.named)
+        keys = self._free
+        names = possible_sources(keys)
         if not names:
             chat = "what the messages of a chat hold is none; " if self._chat else ""
             return f"{start}, and without them there is no answer: {chat}give them in 'context'. Nothing was submitted"
         return (
-            f"{start}, and without them there is no answer. Left over is {listed([each for each in names if each in self._keys] or names)}; take them from there: "
+            f"{start}, and without them there is no answer. Left over is {listed(names)}; take them from there: "
             f"{_maps(names[0], keys)}. Nothing was submitted"
         )
 

@@ -52,7 +52,7 @@ class ColumnMap:
             target = field_of(head) + dot + member
             if not equals or not target or not column:
                 raise InputError(f"--map {option!r}: give FIELD=COLUMN, such as query=frage or sources=text1,text2")
-            _require_field(option, target)
+            _require_field(option, target, column)
             if target in columns:
                 raise InputError(f"--map names {target!r} twice; several columns of sources: sources=text1,text2")
             columns[target] = tuple(filter(None, column.split(","))) if target == "context" else (column,)
@@ -84,7 +84,7 @@ def _of_source(target: str) -> str:
     return member if head == "context" else ""
 
 
-def _require_field(option: str, target: str) -> None:
+def _require_field(option: str, target: str, column: str) -> None:
     head, dot, member = target.partition(".")
     exists = (
         is_field(target)
@@ -94,7 +94,12 @@ def _require_field(option: str, target: str) -> None:
         or (head == "context" and member in {*SourceContext.model_fields, *SHOWN_METADATA})
     )
     if not exists:
-        raise InputError(f"--map {option!r}: a job has no field {target!r}; see 'nightdesk schema JobRequest'")
+        cure = (
+            f"the field stands first: {column}={target}"
+            if is_field(field_of(column))
+            else "see 'nightdesk schema JobRequest'"
+        )
+        raise InputError(f"--map {option!r}: a job has no field {target!r}; {cure}")
 
 
 @dataclass(slots=True)

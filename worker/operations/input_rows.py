@@ -39,7 +39,7 @@ PARQUET_ROWS = 64
 """Rows read at a time; each may hold many sources."""
 
 _BINARY = {
-    b"PK\x03\x04": "a ZIP archive or an Excel workbook; save the sheet as 'CSV UTF-8'",
+    b"PK\x03\x04": "a ZIP archive (unpack it) or an Excel workbook; save the sheet as 'CSV UTF-8'",
     b"\x89PNG": "a picture",
     b"\xff\xd8\xff": "a picture",
     b"%PDF": "a PDF",

@@ -152,7 +152,8 @@ def parse_line(line: bytes | None) -> Any:
     if line is None:
         raise InputError(f"the line is longer than {MAX_LINE_BYTES:,} bytes; put each job on a line of its own")
     try:
-        return parse_bounded(line)
+        # A comma stands behind each value of an array, whose brackets were left out.
+        return parse_bounded(line.removesuffix(b","))
     except orjson.JSONDecodeError as error:
         raise InputError(json_fault(error)) from None
 
@@ -168,6 +169,7 @@ _WORDS = {
     "number is infinity when parsed as double": "a number is too large; send it as a text",
     "unexpected content after document": "something follows the value; put each job on a line of its own",
     "premature EOF": "it ends too soon",
+    "probable comment found in input text, comments are not enabled.": "a comment stands there, which JSON has not; take it out",
     "trailing garbage": "something follows its end",
     "unallowed token at this point in JSON text": "a value is missing, or a comma or bracket is too much",
 }

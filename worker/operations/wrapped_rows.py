@@ -67,7 +67,7 @@ def _begin_of(key: str, event: str, following: str, first: Any, columns: list[st
     """The wrapper whose rows or columns begin as the value of a key; None where none do."""
     if event == "start_array" and plain(key) in LISTS and following in {"start_map", "start_array"}:
         return Wrapper(f"{key}.item", tuple(columns))
-    if event == "start_array" and field_of(key) in _MAIN and following == "string":
+    if event == "start_array" and following == "string" and (field_of(key) in _MAIN or plain(key) in LISTS):
         return Wrapper()
     by_index = any(map(str.isdigit, key)) or (following == "map_key" and first == "0")
     return Wrapper() if event == "start_map" and by_index else None

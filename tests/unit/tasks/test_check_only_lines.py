@@ -61,7 +61,10 @@ def test_an_answer_is_read_in_the_shapes_of_others(rest: dict[str, Any]) -> None
             {"context": [SOURCE], "sources": [], "answer": ANSWER},
             "sources: is another name of 'context', which is given too",
         ),
-        ({"context": [SOURCE], "answer": ANSWER, "response": ANSWER}, "answer: is another name of 'response'"),
+        (
+            {"context": [SOURCE], "answer": ANSWER, "response": ANSWER},
+            "keep one of them, or say which with --map response=answer",
+        ),
     ],
 )
 def test_a_line_that_can_not_be_checked_is_refused(raw: dict[str, Any], message: str) -> None:

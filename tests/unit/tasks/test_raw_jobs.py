@@ -121,6 +121,8 @@ def test_a_source_without_text_is_told_and_refuses_nothing(blank: Any) -> None:
         ([["a.", "b."], ["c."]], [{"content": "a."}, {"content": "b."}, {"content": "c."}]),
         ({"title": ["T"], "sentences": [["a.", " b."]]}, [{"content": "a. b.", "metadata": {"title": "T"}}]),
         ([["T", ["a.", " b."]]], [{"content": "a. b.", "metadata": {"title": "T"}}]),
+        ([["T", ["a.", " b."], 17.5], ["U", []]],
+         [{"content": "a. b.", "metadata": {"title": "T"}}, {"content": "", "metadata": {"title": "U"}}]),
         ([["a.", 0.5], [{"page_content": "b."}, 0.25]],
          [{"content": "a.", "relevance_score": 0.5}, {"content": "b.", "relevance_score": 0.25}]),
         ([{"title": "T", "paragraph_text": "a."}], [{"content": "a.", "metadata": {"title": "T"}}]),

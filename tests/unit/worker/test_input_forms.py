@@ -227,6 +227,7 @@ RESULT = (
         ("job_id,batch_id,state,outcome,query\n", "it holds results"),
         ('[{"query": "A?"},\n{"query": }]', "element 2: not valid JSON: .* nothing was submitted"),
         ('[{"query": "A?"}', "element 2: not valid JSON: .* nothing was submitted"),
+        ('[\n// mine\n{"query": "A?"}]', "element 1: not valid JSON: a comment stands there, which JSON has not"),
         ('query,context\nA?,x\nB?,"open\nC?,x\n', "line 3: a quote that opens there is never closed"),
         ("query,a,a\nA?,1,2\n", "has two columns 'a'"),
         ("query,context\nWo ist der Schlüssel?,x\n".encode("latin-1"), "is not UTF-8; nothing was .*--encoding cp1252"),
@@ -255,6 +256,11 @@ def test_a_column_that_is_not_there_is_named(tmp_path: Path) -> None:
 def test_a_wrong_mapping_is_named(option: str) -> None:
     with pytest.raises(InputError, match="--map '"):
         ColumnMap.parse([option])
+
+
+def test_a_mapping_the_wrong_way_round_is_turned() -> None:
+    with pytest.raises(InputError, match="the field stands first: question=frage"):
+        ColumnMap.parse(["frage=question"])
 
 
 def test_a_long_array_is_streamed_and_one_element_without_end_is_refused(
@@ -338,6 +344,25 @@ def test_a_file_without_any_sources_stops_and_names_the_option_that_helps(
     assert custom_id == "0"
 
 
+@pytest.mark.parametrize(
+    ("row", "option"),
+    [
+        ({"frage": "Why so?", "rag_responses_1": "So.", "gold_answer": "No."}, "--map response=rag_responses_1"),
+        ({"frage": "Why so?", "true_answers": "So."}, "--map response=NAME"),
+    ],
+)
+def test_a_file_without_an_answer_to_check_names_what_a_model_wrote(
+    tmp_path: Path, row: dict[str, str], option: str
+) -> None:
+    with pytest.raises(InputError, match=option):
+        Read(file(tmp_path, lines({**row, "context": ["Because."]})), check_only=True)
+
+
+def test_lines_of_an_array_without_its_brackets_are_read(tmp_path: Path) -> None:
+    row = json.dumps({"query": "Why?", "context": ["Because."]})
+    assert len(Read(file(tmp_path, f"{row},\n{row},\n")).jobs) == 2
+
+
 def test_an_option_is_typed_without_the_fault_of_what_it_names(tmp_path: Path) -> None:
     row = {"query": "Why?", "belege": [["T", ["Because."]], 5]}
     with pytest.raises(InputError, match=r"--map sources=belege\. Nothing"):
@@ -368,6 +393,8 @@ def test_what_is_taken_for_right_is_offered_as_no_source(tmp_path: Path) -> None
             "'_id', 'text', 'more': none .* --map query=text",
         ),
         ({"contents": "Because it is so. " * 20}, "'contents': none .* --map query=NAME --map sources=contents"),
+        ({"frage_1": "Why so?", "frage_2": "Who so?"}, "--map query=frage_1 --map sources=frage_2\\."),
+        ({"question_ar": "Why so?", "category": "Ice hockey"}, "--map query=question_ar\\."),
         ({"run": [{"output": {"text": "Why?"}}]}, "'run': none is known as the question.*--map query=NAME"),
         (
             {"run": {"frage": "Why so?", "text": "So it is."}, "response": "So."},
