@@ -70,10 +70,8 @@ class ExampleRunner:
         ).job_ids
         providers, journal = self.providers(), LedgerJournal(self.ledger)
         calls = PaidCalls(journal, RetryPolicy(), lambda: 0.5, tokens=Unheard())
-        generate = Generate(
-            self.ledger.queue, journal, calls, providers, to_check=lambda _: None, final=lambda *_: None
-        )
-        check = Check(self.ledger.queue, journal, Inline(), lambda *_: None)
+        generate = Generate(self.ledger.queue, journal, calls, providers, to_check=lambda _: None)
+        check = Check(self.ledger.queue, journal, Inline())
         while job := await self.lease(Step.GENERATE) or await self.lease(Step.CHECK):
             await (generate.run(job) if job.step is Step.GENERATE else check.run(job))
         await journal.close()

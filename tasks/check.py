@@ -236,7 +236,7 @@ class CheckDesk:
     """The time limit of each part of a check."""
     judge: JudgeTerms | None = None
     """None: there is no judge in this installation."""
-    pack: Callable[[Leased, FinalJob], FinalJob | PackedFinal] = lambda _, final: final
+    pack: Callable[[FinalJob], FinalJob | PackedFinal] = lambda final: final
     """Makes of a final write what the event loop passes on."""
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -271,14 +271,14 @@ class CheckDesk:
         text = (completion.text if completion else job.request.response) or ""
         quality = Quality(reasoning=f"The answer was not checked: {reason}.", warnings=(f"not checked: {reason}",))
         findings = _findings(job, answer=text, quality=quality)
-        return self.pack(job, completed(job, Outcome.PARTIAL, findings, Clock(leased_at).timing(job)))
+        return self.pack(completed(job, Outcome.PARTIAL, findings, Clock(leased_at).timing(job)))
 
     def fail(self, lease: Lease, leased_at: float, failure: Failure) -> "NextStep":
         """Ends a job whose record can't be stored; of a later round only the round."""
         job = lease.read()
         if _follows_another(job):
             return settle(job, f"the record of its answer can't be stored: {failure.message}")
-        return self.pack(job, failed(job, failure, Clock(leased_at).timing(job)))
+        return self.pack(failed(job, failure, Clock(leased_at).timing(job)))
 
     def _judge_terms(self, job: Leased) -> dict[str, bool]:
         """The arguments of ``run_checkers`` about the judge."""
@@ -311,7 +311,7 @@ class CheckDesk:
         if isinstance(result, ToJudge):
             return result
         if isinstance(result, FinalJob):
-            return self.pack(job, result)
+            return self.pack(result)
         return advance(job, result, Clock(leased_at).age_ms(job))
 
 
@@ -354,8 +354,6 @@ class Check:
     queue: Queue
     journal: Journal
     executor: CheckExecutor
-    final: Callable[[Lease, FinalJob | PackedFinal], None]
-    """Gets each job that became final: its result can be published."""
     judge: Judge | None = None
     """None: there is no judge in this process, as if none was configured."""
     desk: CheckDesk | None = None
@@ -432,15 +430,17 @@ class Check:
 
     async def _settle(self, lease: Lease, step: NextStep | None, leased_at: float) -> None:
         assert self.desk is not None
+        try:
+            await self._write(lease, step)
+        except Unstorable as error:
+            if isinstance(step, Advance):
+                raise
+            fail = partial(self.desk.fail, lease, leased_at, failure_of(error))
+            await self._write(lease, await self._compute(lease, fail))
+
+    async def _write(self, lease: Lease, step: NextStep | None) -> None:
         assert not isinstance(step, ToJudge)
-        if isinstance(step, FinalJob | PackedFinal):
-            try:
-                finished = await self.journal.finish(step)
-            except Unstorable as error:
-                step = await self._compute(lease, partial(self.desk.fail, lease, leased_at, failure_of(error)))
-                finished = isinstance(step, FinalJob | PackedFinal) and await self.journal.finish(step)
-            if finished:
-                assert isinstance(step, FinalJob | PackedFinal)
-                self.final(lease, step)
         if isinstance(step, Advance):
             await self.queue.defer(LeaseKey(lease.job_id, lease.token), step)
+        elif step is not None:
+            await self.journal.finish(step)

@@ -295,8 +295,6 @@ class Generate:
     providers: Providers
     to_check: Callable[[Leased], None]
     """Gets each job with a committed answer, to hint its check."""
-    final: Callable[[Leased, FinalJob], None]
-    """Gets each job that became final here: its result can be published."""
     variants: Variants = field(default_factory=dict)
     """Prompt versions of experiments."""
     sharing: SharePolicy = NO_SHARING
@@ -325,7 +323,7 @@ class Generate:
             elif job.rescues > self.max_rescues:
                 await self._fail(job, worker_lost(job), watch)
             elif (ruling := ruled_out(job)) is not None:
-                await self._finish(job, _uncalled(job, *ruling, watch.timing(job)))
+                await self.journal.finish(_uncalled(job, *ruling, watch.timing(job)))
             elif job.unknown >= MAX_UNKNOWN:
                 await self._fail(job, _attempts_spent(job), watch)
             else:
@@ -478,11 +476,7 @@ class Generate:
         if job.round:
             await self._move(job, after_failure(job, f"the call failed: {failure.message}"))
         else:
-            await self._finish(job, failed(job, failure, watch.timing(job)))
-
-    async def _finish(self, job: Leased, final: FinalJob) -> None:
-        if await self.journal.finish(final):
-            self.final(job, final)
+            await self.journal.finish(failed(job, failure, watch.timing(job)))
 
 
 def _uncalled(job: Leased, outcome: Outcome, reason: str, timing: TimingMs) -> FinalJob:

@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from time import time
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -52,8 +51,7 @@ class Findings:
 
 def completed(job: Leased, outcome: Outcome, findings: Findings, timing: TimingMs) -> FinalJob:
     """The final write of a job that completed with an outcome."""
-    record = _record(job, RECORD_STATUS[outcome], findings, timing)
-    return _final(job, JobState.COMPLETED, outcome, record)
+    return FinalJob(job, JobState.COMPLETED, outcome, _record(job, RECORD_STATUS[outcome], findings, timing))
 
 
 def failed(job: Leased, failure: Failure, timing: TimingMs, findings: Findings | None = None) -> FinalJob:
@@ -66,8 +64,7 @@ def failed(job: Leased, failure: Failure, timing: TimingMs, findings: Findings |
         failure=failure,
         quality=Quality(reasoning=failure.message),
     )
-    record = _record(job, RecordStatus.FAILED, final, timing)
-    return _final(job, JobState.FAILED, None, record)
+    return FinalJob(job, JobState.FAILED, None, _record(job, RecordStatus.FAILED, final, timing))
 
 
 def worker_lost(job: Lease) -> Failure:
@@ -77,11 +74,6 @@ def worker_lost(job: Lease) -> Failure:
         message=f"its worker was lost {job.rescues} times while it had this job, which may be the cause; the events of the"
         " job name those workers, see what they logged last",
     )
-
-
-def _final(job: Leased, state: JobState, outcome: Outcome | None, record: GenerationRecord) -> FinalJob:
-    urgent, trace = job.priority > 0, job.request.traceparent
-    return FinalJob(job.job_id, job.token, job.step, state, outcome, record, urgent, trace, time(), job.stored)
 
 
 def _record(job: Leased, status: RecordStatus, findings: Findings, timing: TimingMs) -> GenerationRecord:
@@ -142,8 +134,9 @@ def total_ms(job: Leased, since_lease_s: float, measured: Mapping[str, float]) -
     return TimingMs(**{name: round(ms, 3) for name, ms in parts.items()})
 
 
-def view_of_final(job: Leased, final: FinalJob, at: datetime) -> JobView:
+def view_of_final(final: FinalJob, at: datetime) -> JobView:
     """The view of a job just written, without reading it back."""
+    job = final.job
     return JobView(
         job_id=job.job_id,
         batch_id=job.batch_id,
@@ -151,7 +144,7 @@ def view_of_final(job: Leased, final: FinalJob, at: datetime) -> JobView:
         position=job.position,
         custom_id=job.custom_id,
         state=final.state,
-        step=final.step,
+        step=job.step,
         run=job.run,
         round=job.round,
         outcome=final.outcome,
@@ -168,9 +161,9 @@ def view_of_final(job: Leased, final: FinalJob, at: datetime) -> JobView:
     )
 
 
-def compact_final(job: Leased, final: FinalJob) -> bytes:
+def compact_final(final: FinalJob) -> bytes:
     """The compact result of a job that is about to be written."""
-    return compact(result_of(view_of_final(job, final, datetime.now(UTC))))
+    return compact(result_of(view_of_final(final, datetime.now(UTC))))
 
 
 def result_of(view: JobView) -> JobResult:

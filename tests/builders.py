@@ -256,8 +256,7 @@ def make_final(leased: Leased, **changes: Any) -> FinalJob:
     """A completed, answered job."""
     record = changes.pop("record", None) or make_record(leased)
     fields: dict[str, Any] = {"state": JobState.COMPLETED, "outcome": Outcome.ANSWERED, **changes}
-    fields.setdefault("answer", leased.stored)
-    return FinalJob(job_id=leased.job_id, token=leased.token, step=leased.step, record=record, **fields)
+    return FinalJob(leased, record=record, **fields)
 
 
 def make_failed(leased: Leased, kind: FailureKind = FailureKind.ATTEMPTS_SPENT, **changes: Any) -> FinalJob:

@@ -93,12 +93,12 @@ class JudgeHarness:
         options = JudgeOptions(max_tokens=500, default_share=self.default_share)
         judge = Judge(self.ledger.queue, calls, registry, options)
         desk = CheckDesk(judge=judge.terms, pack=self._pack)
-        await Check(self.ledger.queue, journal, Inline(), lambda *_: None, judge, desk).run(job)
+        await Check(self.ledger.queue, journal, Inline(), judge, desk).run(job)
         await journal.close()
 
-    def _pack(self, job: Leased, final: FinalJob) -> FinalJob:
+    def _pack(self, final: FinalJob) -> FinalJob:
         """Keeps each job as it is when its result is packed for publishing."""
-        self.finals.append(job)
+        self.finals.append(final.job)
         return final
 
     async def view(self) -> JobView:

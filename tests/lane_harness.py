@@ -69,7 +69,7 @@ class LaneHarness:
         self.journal = LedgerJournal(self.ledger)
         self.calls = PaidCalls(self.journal, RetryPolicy(), lambda: 0.5)
         self.settlement = Settlement(
-            self.ledger.queue, self.journal, self.calls, self.providers, lambda _: None, lambda *_: None, after_failure
+            self.ledger.queue, self.journal, self.calls, self.providers, lambda _: None, after_failure
         )
         self.lane = self.new_lane()
         self.background = BackgroundLane(self.ledger.remote_responses, self.settlement, self.chooser(), PACE)
@@ -104,7 +104,7 @@ class LaneHarness:
         """Takes all jobs that can go on through the step: they are answered, or parked."""
         await self.ledger.duties.promote(MANY)
         step = Generate(
-            self.ledger.queue, self.journal, self.calls, self.providers, lambda _: None, lambda *_: None,
+            self.ledger.queue, self.journal, self.calls, self.providers, lambda _: None,
             parking=self.parking, lanes=self.chooser(),
         )  # fmt: skip
         jobs = await self.ledger.queue.lease(Step.GENERATE, "w", LEASE, MANY)
@@ -115,7 +115,7 @@ class LaneHarness:
         await self.ledger.duties.promote(MANY)
         judge = Judge(self.ledger.queue, self.calls, self.providers, lane=JudgeLane(self.chooser(), self.parking))
         jobs = await self.ledger.queue.lease(Step.CHECK, "w", LEASE, MANY)
-        step = Check(self.ledger.queue, self.journal, Inline(), lambda *_: None, judge)
+        step = Check(self.ledger.queue, self.journal, Inline(), judge)
         await asyncio.gather(*map(step.run, jobs))
 
     async def look(self, lane: BatchLane | None = None) -> None:

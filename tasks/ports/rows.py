@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from decimal import Decimal
+from time import time
 from typing import Any, NamedTuple, Protocol
 from uuid import UUID
 
@@ -406,32 +407,20 @@ class Renewal:
 
 @dataclass(frozen=True, slots=True)
 class FinalJob:
-    """The final write of a job: fenced by token and step; ``state`` is COMPLETED or FAILED.
+    """The final write of a job, fenced by its lease; ``state`` is COMPLETED or FAILED, ``ended_at`` the Unix time of its end."""
 
-    Attributes:
-        urgent: it is not kept until others are to be written.
-        traceparent: W3C trace context of the producer.
-        ended_at: Unix time of its end.
-        answer: the stored answer that the record is of, so that the ledger need not store it again.
-    """
-
-    job_id: UUID
-    token: UUID
-    step: Step
+    job: Leased
     state: JobState
     outcome: Outcome | None
     record: GenerationRecord
-    urgent: bool = False
-    traceparent: str | None = None
-    ended_at: float = 0.0
-    answer: StoredCompletion | None = None
+    ended_at: float = field(default_factory=time)
 
     @property
     def facts(self) -> "FinalFacts":
         """Its figures."""
-        record, grounding = self.record, self.record.grounding
+        job, record, grounding = self.job, self.record, self.record.grounding
         return FinalFacts(
-            job_id=self.job_id,
+            job_id=job.job_id,
             tenant=record.tenant,
             run=record.run,
             state=self.state,
@@ -443,7 +432,9 @@ class FinalJob:
             else None,
             grounding_score=grounding.grounding_score if grounding else None,
             confidence=grounding.confidence if grounding else None,
-            traceparent=self.traceparent,
+            urgent=job.priority > 0,
+            streams=job.request.config.stream,
+            traceparent=job.request.traceparent,
             ended_at=self.ended_at,
         )
 
@@ -455,6 +446,8 @@ class FinalFacts:
     Attributes:
         timing_ms: the parts of its time that are not 0.
         claims: number of its claims by verdict; None: nothing was checked.
+        urgent: it is not kept until others are to be written.
+        streams: readers may follow its text.
         traceparent: W3C trace context of the producer.
         ended_at: Unix time of its end.
     """
@@ -469,6 +462,8 @@ class FinalFacts:
     claims: Mapping[str, int] | None
     grounding_score: float | None
     confidence: float | None
+    urgent: bool
+    streams: bool
     traceparent: str | None
     ended_at: float
 
@@ -478,20 +473,14 @@ class PackedFinal:
     """A final write as another process made it: the event loop passes it on and reads none of its texts.
 
     Attributes:
-        urgent: it is not kept until others are to be written.
         columns: its values in the ledger.
         facts: its figures.
         result: its compact result, for the result backend.
-        streams: readers may follow its text.
     """
 
-    job_id: UUID
-    token: UUID
-    urgent: bool
     columns: Mapping[str, Any]
     facts: FinalFacts
     result: bytes
-    streams: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -96,7 +96,7 @@ class Journal(Protocol):
         """Leave an open attempt to whoever closes it: it is not this process's call any more."""
 
     async def finish(self, final: FinalJob | PackedFinal) -> bool:
-        """Finish one job; True if it was still ours."""
+        """Finish one job, and publish its result if it was still ours: then True."""
 
     async def find_verdicts(self, query: VerdictQuery) -> Mapping[bytes, CachedVerdict]:
         """Verdicts of judges by key."""

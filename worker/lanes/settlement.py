@@ -20,7 +20,6 @@ from tasks.ports import (
     Answered,
     Call,
     ClosedAttempt,
-    FinalJob,
     Journal,
     Leased,
     LeaseKey,
@@ -57,8 +56,6 @@ class Settlement:
     providers: Providers
     to_check: Callable[[Leased], None]
     """Gets each job with a committed answer, to hint its check."""
-    final: Callable[[Leased, FinalJob], None]
-    """Gets each job that became final here."""
     after_failure: Callable[[Leased, str], Advance]
     """The next state of a job whose call of a later round failed for good, for the reason given."""
 
@@ -189,9 +186,7 @@ class Settlement:
             then = self.after_failure(job, f"the call failed: {failure.message}")
             await self.queue.defer(LeaseKey(job.job_id, job.token), then)
             return
-        final = failed(job, failure, total_ms(job, 0.0, timing_ms(pending)))
-        if await self.journal.finish(final):
-            self.final(job, final)
+        await self.journal.finish(failed(job, failure, total_ms(job, 0.0, timing_ms(pending))))
 
 
 def _read_call(pending: PendingCall) -> PendingCall | UnreadableCall:

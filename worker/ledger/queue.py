@@ -358,7 +358,7 @@ class PostgresQueue(Queue):
             return set()
         rows = [final.columns if isinstance(final, PackedFinal) else final_columns(final) for final in finals]
         columns = {name: [row[name] for row in rows] for name in _FINAL_COLUMNS}
-        urgent = any(final.urgent for final in finals)
+        urgent = any(final.facts.urgent for final in finals)
         return set(await self._db.column(_FINISH, columns, urgent=urgent))
 
 
@@ -367,10 +367,10 @@ _FINAL_COLUMNS = ("token", "step", "state", "outcome", "standing", *_STORED_TYPE
 
 def final_columns(final: FinalJob) -> dict[str, Any]:
     """The values of a final write in the ledger."""
-    stored = split_record(final.record, final.answer)
+    stored = split_record(final.record, final.job.stored)
     columns = {
-        "token": final.token,
-        "step": final.step.value,
+        "token": final.job.token,
+        "step": final.job.step.value,
         "state": final.state.value,
         "outcome": final.outcome.value if final.outcome else None,
         "standing": final.record.grounding.standing if final.record.grounding else None,

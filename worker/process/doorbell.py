@@ -26,7 +26,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 
 from schemas.states import Step
 from tasks.errors import BrokerUnavailable
-from tasks.ports import FinalFacts, FinalJob, Lease, Leased, PackedFinal, Rendered
+from tasks.ports import FinalJob, Leased, PackedFinal, Rendered
 from tasks.ports.process import TokenSink
 from tasks.results import compact_final
 from worker.batching import Batcher, OnError
@@ -329,20 +329,14 @@ class Sender:
             eager=True,
         )
 
-    def final(self, job: Leased, final: FinalJob) -> None:
+    def final(self, final: FinalJob | PackedFinal) -> None:
         """Publishes the result of a job that became final here."""
-        # The compact result waits for Redis, not the request with its sources.
-        self._add(final.facts, compact_final(job, final), streams=job.request.config.stream, urgent=final.urgent)
-
-    def packed(self, _: Lease, final: FinalJob | PackedFinal) -> None:
-        """Publishes the result of a job that was checked in another process."""
-        assert isinstance(final, PackedFinal)
-        self._add(final.facts, final.result, streams=final.streams, urgent=final.urgent)
-
-    def _add(self, job: FinalFacts, result: bytes, *, streams: bool, urgent: bool) -> None:
-        if streams:
+        job = final.facts
+        if job.streams:
             self._tokens.final(job)
-        self._finals.add(Rendered(job.job_id, job.run, result, job.tenant), urgent=urgent)
+        # The compact result waits for Redis, not the request with its sources.
+        result = final.result if isinstance(final, PackedFinal) else compact_final(final)
+        self._finals.add(Rendered(job.job_id, job.run, result, job.tenant), urgent=job.urgent)
 
     async def _publish(self, results: Sequence[Rendered]) -> None:
         await publish_results(self._outbox, self._doorbell, results)

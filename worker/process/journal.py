@@ -69,17 +69,19 @@ class LedgerJournal:
         *,
         surely_held: SurelyHeld | None = None,
         observe: Callable[[Observation], None] | None = None,
+        publish: Callable[[FinalJob | PackedFinal], None] | None = None,
         kept_for: timedelta = timedelta(0),
         confirmed_at: Callable[[], float] = monotonic,
     ) -> None:
         """Makes the journal; nothing is opened.
 
         Without ``surely_held`` every lease is taken to be ours however late the ledger's word comes. ``observe`` gets what
-        the ledger has stored; it must neither wait nor fail. The spool keeps stored answers, too, for ``kept_for``: the time within
+        the ledger has stored, ``publish`` each job that became final here; they must neither wait nor fail. The spool keeps stored answers, too, for ``kept_for``: the time within
         which a PostgreSQL that fails over may lose a commit. ``confirmed_at`` tells when the ledger was last seen on the same PostgreSQL.
         """
         self._ledger = ledger
         self._observe = observe
+        self._publish = publish
         self._spool = spool
         self._surely_held = surely_held
         self._opens = Batcher[NewAttempt, Opened](
@@ -142,8 +144,11 @@ class LedgerJournal:
         return await self._closes.send(closed, urgent=closed.urgent)
 
     async def finish(self, final: FinalJob | PackedFinal) -> bool:
-        """Finish one job; True if it was still ours."""
-        return await self._finals.send(final, urgent=final.urgent)
+        """Finish one job, and publish its result if it was still ours: then True."""
+        finished = await self._finals.send(final, urgent=final.facts.urgent)
+        if finished and self._publish is not None:
+            self._publish(final)
+        return finished
 
     async def find_verdicts(self, query: VerdictQuery) -> Mapping[bytes, CachedVerdict]:
         """Verdicts of judges on these keys."""
@@ -177,9 +182,9 @@ class LedgerJournal:
         finished = await self._ledger.queue.finish(rows)
         if self._observe is not None:
             for row in rows:
-                if row.job_id in finished:
+                if row.facts.job_id in finished:
                     self._observe(row.facts)
-        return [row.job_id in finished for row in rows]
+        return [row.facts.job_id in finished for row in rows]
 
     # ---- while the ledger is away ----
 

@@ -25,7 +25,7 @@ from tasks.grounding.local import identity_of
 from tasks.grounding.model import Calibration
 from tasks.grounding.own_checkers import use_own_checkers
 from tasks.policy.outcome import use_strictness
-from tasks.ports import FinalJob, Leased, PackedFinal, process
+from tasks.ports import FinalJob, PackedFinal, process
 from tasks.results import compact_final
 from tasks.text.time_limit import TimeLimit
 from worker.ledger.queue import final_columns
@@ -245,17 +245,9 @@ def _load_model(settings: Settings) -> str:
     return f"the local model {identity_of(scorer)} is loaded; it takes {grown / 2**20:.0f} MiB in this process"
 
 
-def pack_final(job: Leased, final: FinalJob) -> PackedFinal:
+def pack_final(final: FinalJob) -> PackedFinal:
     """Makes a final write what the event loop passes on to the ledger and to the result backend."""
-    return PackedFinal(
-        job_id=final.job_id,
-        token=final.token,
-        urgent=final.urgent,
-        columns=final_columns(final),
-        facts=final.facts,
-        result=compact_final(job, final),
-        streams=job.request.config.stream,
-    )
+    return PackedFinal(final_columns(final), final.facts, compact_final(final))
 
 
 def _loop_is_dead() -> None:

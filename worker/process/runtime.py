@@ -234,6 +234,7 @@ class WorkerRuntime:
                 spool,
                 surely_held=renewer.leases.surely_held,
                 observe=self._metering.observe,
+                publish=self._sender.final,
                 kept_for=kept_for,
                 confirmed_at=lambda: continuity.confirmed_at,
             )
@@ -279,7 +280,6 @@ class WorkerRuntime:
             self._calls(),
             self._providers,
             to_check=self._sender.to_check,
-            final=self._sender.final,
             after_failure=after_failure,
         )
         lanes, pace = self._lane_chooser(), lane_pace(self._settings)
@@ -385,7 +385,6 @@ class WorkerRuntime:
             self._calls(),
             self._providers,
             to_check=self._sender.to_check,
-            final=self._sender.final,
             variants=self._settings.prompts,
             sharing=self._settings.share_policy,
             cpu=self._prompts,
@@ -403,7 +402,6 @@ class WorkerRuntime:
             self._ledger.queue,
             self._journal,
             self._checks[step],
-            final=self._sender.packed,
             judge=Judge(self._ledger.queue, self._calls(), self._providers, judge_options(settings), lane),
             max_rescues=settings.max_rescues,
         )

@@ -342,11 +342,11 @@ def test_a_defect_in_one_check_fails_that_job_alone(monkeypatch: pytest.MonkeyPa
         return real(request, prompt, completion)
 
     monkeypatch.setattr(check, "postprocess", breaks)
-    defects: list[Leased] = []
+    finals: list[Any] = []
 
     async def scenario() -> Sequence[JobState]:
-        journal = LedgerJournal(ledger)
-        check = Check(ledger.queue, journal, Inline(), lambda job, _: defects.append(job))
+        journal = LedgerJournal(ledger, publish=finals.append)
+        check = Check(ledger.queue, journal, Inline())
         await asyncio.gather(*(check.run(job) for job in jobs))
         await journal.close()
         return [view.state for view in await ledger.reading.views([job.job_id for job in jobs])]
@@ -354,7 +354,7 @@ def test_a_defect_in_one_check_fails_that_job_alone(monkeypatch: pytest.MonkeyPa
     states = asyncio.run(scenario())
 
     assert states == [JobState.COMPLETED, JobState.FAILED, JobState.COMPLETED]
-    assert len(defects) == 3
+    assert len(finals) == 3
 
 
 def test_another_round_goes_back_to_generate() -> None:
@@ -363,7 +363,7 @@ def test_another_round_goes_back_to_generate() -> None:
 
     async def scenario() -> Leased:
         journal = LedgerJournal(ledger)
-        await Check(ledger.queue, journal, Inline(), lambda *_: None).run(job)
+        await Check(ledger.queue, journal, Inline()).run(job)
         await journal.close()
         await ledger.duties.promote(10)
         (again,) = await ledger.queue.lease(Step.GENERATE, "w", LEASE, 1)

@@ -25,7 +25,6 @@ from tasks.ports import (
     Call,
     Denied,
     DenyReason,
-    FinalJob,
     JobView,
     Leased,
     Limits,
@@ -57,7 +56,7 @@ class GenerateHarness:
     limits: Limits = field(default_factory=Unlimited)
     ledger: LentLedger = field(default_factory=LentLedger)
     checks: list[Leased] = field(default_factory=list)
-    finals: list[FinalJob] = field(default_factory=list)
+    finals: list[Any] = field(default_factory=list)
     tokens: TokenSink = field(default_factory=Unheard)
     shares: Variants = field(default_factory=dict)
     surely_held: bool = True
@@ -72,10 +71,10 @@ class GenerateHarness:
         return job
 
     async def generate(self, job: Leased) -> JobView:
-        journal = LedgerJournal(self.ledger, surely_held=lambda *_: self.surely_held)
+        journal = LedgerJournal(self.ledger, surely_held=lambda *_: self.surely_held, publish=self.finals.append)
         step = Generate(
             self.ledger.queue, journal, PaidCalls(journal, self.policy, lambda: 0.5, self.limits, self.tokens),
-            self.providers, self.checks.append, lambda _, final: self.finals.append(final), self.shares, self.sharing,
+            self.providers, self.checks.append, self.shares, self.sharing,
         )  # fmt: skip
         try:
             await step.run(job)

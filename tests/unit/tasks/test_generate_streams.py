@@ -13,7 +13,7 @@ from schemas.failure import FailureKind
 from schemas.model_call import FinishReason
 from schemas.states import JobState, Step
 from tasks.errors import ProviderError, Unstorable
-from tasks.ports import Answered, Call, ClosedAttempt, FinalJob, Leased, NewAttempt
+from tasks.ports import Answered, Call, ClosedAttempt, FinalFacts, Leased, NewAttempt
 from tests.builders import make_completion, make_request
 from tests.lent_ledger import LentLedger
 from tests.scripted_provider import Act, Registry, ScriptedProvider, answers, hangs, raises
@@ -39,8 +39,8 @@ class RecordingSink:
     def end(self, attempt_id: UUID, *, whole: bool) -> None:
         self.pieces.append("end" if whole else "broken")
 
-    def final(self, job: Leased, final: FinalJob) -> None:
-        self.pieces.append(final.state.value)
+    def final(self, job: FinalFacts) -> None:
+        self.pieces.append(job.state.value)
 
 
 class Streamed(ScriptedProvider):

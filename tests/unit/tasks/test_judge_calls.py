@@ -188,7 +188,7 @@ async def test_the_same_question_of_a_batch_is_judged_once() -> None:
     )
     journal = LedgerJournal(harness.ledger)
     judge = Judge(harness.ledger.queue, PaidCalls(journal, harness.policy, lambda: 0.5), Registry(harness.judge))
-    step = Check(harness.ledger.queue, journal, Inline(), lambda *_: None, judge)
+    step = Check(harness.ledger.queue, journal, Inline(), judge)
     for job in await harness.ledger.queue.lease(Step.CHECK, "w", LEASE, 2):
         await step.run(job)
     await journal.close()

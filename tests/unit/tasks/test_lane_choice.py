@@ -214,7 +214,7 @@ def test_where_the_batches_of_a_provider_are_paused_a_job_is_called_at_once() ->
 def lane(terms: LaneTerms = TERMS) -> BatchLane:
     nothing = cast("Any", None)
     calls = PaidCalls(nothing, RetryPolicy(), lambda: 0.5)
-    settlement = Settlement(nothing, nothing, calls, registry(), nothing, nothing, after_failure)
+    settlement = Settlement(nothing, nothing, calls, registry(), nothing, after_failure)
     return BatchLane(nothing, settlement, LaneChooser(registry(), nothing, terms), LanePace())
 
 

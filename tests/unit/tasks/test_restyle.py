@@ -55,7 +55,7 @@ def view(text: str, protocol: AnswerProtocol = AnswerProtocol.SEGMENTS, **config
     job = replace(leased_for_check(request, text, protocol=protocol), correction=correction)
     final = examine(job, monotonic())
     assert isinstance(final, FinalJob)
-    return view_of_final(job, final, datetime(2026, 1, 1, tzinfo=UTC))
+    return view_of_final(final, datetime(2026, 1, 1, tzinfo=UTC))
 
 
 @given(ANSWERS, st.sampled_from(CitationStyle), st.sampled_from(CitationStyle), st.sampled_from(FORMATS))
@@ -154,7 +154,7 @@ def test_a_supplied_answer_is_not_restyled() -> None:
     job = leased_for_check(request, "")
     final = examine(job, monotonic())
     assert isinstance(final, FinalJob)
-    result = restyle(view_of_final(job, final, datetime.now(UTC)), CitationStyle.FOOTNOTE)
+    result = restyle(view_of_final(final, datetime.now(UTC)), CitationStyle.FOOTNOTE)
     assert result.response == request.response
     assert "stays unchanged" in result.warnings[-1]
 

@@ -70,7 +70,7 @@ def test_a_result_that_is_too_large_is_cut_and_says_so() -> None:
 def test_a_result_names_its_message_trace_and_prompt() -> None:
     ledger, job = leased(message_id="m-7", trace_id="t-7")
     final = make_final(job, record=make_record(job, prompt_version="2.0"))
-    result = result_of(view_of_final(job, final, datetime.now(UTC)))
+    result = result_of(view_of_final(final, datetime.now(UTC)))
     assert (result.message_id, result.trace_id, result.prompt_version) == ("m-7", "t-7", "2.0")
 
     (view,) = asyncio.run(ledger.reading.views([job.job_id]))

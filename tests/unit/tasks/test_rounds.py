@@ -77,7 +77,7 @@ class RoundsHarness:
         journal = LedgerJournal(self.ledger)
         registry = self.registry()
         step = Generate(
-            self.ledger.queue, journal, PaidCalls(journal, self.policy, lambda: 0.5), registry, lambda _: None, lambda *_: None
+            self.ledger.queue, journal, PaidCalls(journal, self.policy, lambda: 0.5), registry, lambda _: None
         )  # fmt: skip
         try:
             await step.run(job)
@@ -86,7 +86,7 @@ class RoundsHarness:
 
     async def check(self, job: Leased) -> None:
         journal = LedgerJournal(self.ledger)
-        await Check(self.ledger.queue, journal, Inline(), lambda *_: None).run(job)
+        await Check(self.ledger.queue, journal, Inline()).run(job)
         await journal.close()
 
     async def finish(self) -> JobView:

@@ -36,7 +36,7 @@ def long_answer(sentences: int, quoted: str) -> str:
 def checked(ledger: LentLedger, job: Any, **options: Any) -> JobView:
     async def scenario() -> JobView:
         journal = LedgerJournal(ledger)
-        await Check(ledger.queue, journal, Inline(), lambda *_: None, **options).run(job)
+        await Check(ledger.queue, journal, Inline(), **options).run(job)
         await journal.close()
         (view,) = await ledger.reading.views([job.job_id])
         return view

@@ -343,7 +343,7 @@ async def at_once(harness: JudgeHarness, *requests: JobRequest) -> list[JobView]
 async def one_process(harness: JudgeHarness) -> AsyncIterator[Check]:
     journal = LedgerJournal(harness.ledger)
     judge = Judge(harness.ledger.queue, PaidCalls(journal, RetryPolicy(), lambda: 0.5), Registry(harness.judge))
-    yield Check(harness.ledger.queue, journal, Inline(), lambda *_: None, judge)
+    yield Check(harness.ledger.queue, journal, Inline(), judge)
     await journal.close()
 
 

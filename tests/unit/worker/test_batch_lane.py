@@ -66,7 +66,7 @@ def lane(*, fallbacks: tuple[str, ...] = (), batches: Any = None, providers: Any
     providers_after = [ScriptedProvider(name=name) for name in fallbacks]
     registry = providers or Registry(ScriptedProvider(), *providers_after, fallbacks=fallbacks)
     calls = PaidCalls(cast("Any", None), RetryPolicy(), lambda: 0.5)
-    settlement = Settlement(cast("Any", None), cast("Any", None), calls, registry, nothing, nothing, after_failure)
+    settlement = Settlement(cast("Any", None), cast("Any", None), calls, registry, nothing, after_failure)
     return BatchLane(batches, settlement, LaneChooser(registry, cast("Any", nothing)))
 
 

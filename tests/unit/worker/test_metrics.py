@@ -11,15 +11,14 @@ from uuid import uuid4
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from schemas import CONTRACT_VERSION
 from schemas.failure import Failure, FailureKind
-from schemas.generation import OutputFormat
 from schemas.grounding import Grounding, Verdict
 from schemas.model_call import Usage
-from schemas.record import GenerationRecord, RecordStatus, TimingMs
+from schemas.record import TimingMs
 from schemas.states import JobState, Outcome, Step
-from tasks.ports import Advance, CacheResult, CacheStatus, CallFacts, ClosedAttempt, FinalFacts, FinalJob, Purpose
-from tests.builders import make_answer
+from tasks.estimates.estimate import first_lease
+from tasks.ports import Advance, CacheResult, CacheStatus, CallFacts, ClosedAttempt, FinalFacts, Purpose
+from tests.builders import make_answer, make_batch, make_final, make_record, make_request
 from worker.http.exposition import LedgerFigures
 from worker.ledger.fleet import LaneNotice
 from worker.ledger.gauges import GaugeReading
@@ -34,13 +33,9 @@ PAGE = Path(__file__).parents[3] / "docs" / "metrics.md"
 
 
 def a_final(**changes: Any) -> FinalFacts:
-    job_id = uuid4()
-    fields: dict[str, Any] = {"status": RecordStatus.SUCCESS, "output_format": OutputFormat.MARKDOWN, **changes}
-    state, outcome = (JobState.FAILED, None) if "failure" in fields else (JobState.COMPLETED, Outcome.PARTIAL)
-    record = GenerationRecord(
-        job_id=job_id, run=1, tenant="desk", message_id="m", contract_version=CONTRACT_VERSION, **fields
-    )
-    return FinalJob(job_id, uuid4(), Step.CHECK, state, outcome, record).facts
+    job = first_lease(uuid4(), make_request(), make_batch())
+    state, outcome = (JobState.FAILED, None) if "failure" in changes else (JobState.COMPLETED, Outcome.PARTIAL)
+    return make_final(job, record=make_record(job, **changes), state=state, outcome=outcome).facts
 
 
 def a_close(outcome: str = "ok", model: str = "m-1", **changes: Any) -> ClosedAttempt:
