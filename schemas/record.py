@@ -135,3 +135,16 @@ class JobResult(Contract):
     failure: Failure | None = None
     metadata: dict[str, Any] = Field(default_factory=dict, description="metadata of the request")
     truncated: bool = Field(default=False, description="the compact form was cut to fit; poll for the whole")
+
+    def with_derived(self) -> "JobResult":
+        """Fills the fields that are made of others."""
+        usage, snapshot, timing = self.usage, self.provider_snapshot, self.timing_ms
+        shared = snapshot.shared_from if snapshot else None
+        return self.model_copy(
+            update={
+                "sources_used": tuple(dict.fromkeys(citation.chunk_id for citation in self.citations)),
+                "tokens_used": usage.input_tokens + usage.output_tokens if usage else None,
+                "shared_from": shared.job_id if shared else None,
+                "latency_ms": timing.total if timing else None,
+            }
+        )

@@ -190,36 +190,20 @@ def result_of(view: JobView) -> JobResult:
     )
     if record is None:
         return result
-    grounding, usage = record.grounding, record.usage
-    shared = record.provider_snapshot.shared_from if record.provider_snapshot else None
-    return result.model_copy(
-        update={
-            "response": record.answer if erased else _answer_text(view, record.answer),
-            "output_format": record.output_format,
-            "citations": record.citations,
-            "sources_used": tuple(dict.fromkeys(citation.chunk_id for citation in record.citations)),
-            "grounding_score": grounding.grounding_score if grounding else None,
-            "confidence": grounding.confidence if grounding else None,
-            "decided": grounding.decided if grounding else {},
-            "answer_quality": record.quality.answer_quality,
-            "sufficient_context": record.quality.sufficient_context,
-            "reasoning": record.quality.reasoning,
-            "abstain_reason": record.quality.abstain_reason,
-            "warnings": (*notes, *record.quality.warnings),
-            "claims": grounding.claims if grounding else (),
-            "values": grounding.values if grounding else (),
-            "structured": record.output_structured,
-            "tokens_used": usage.input_tokens + usage.output_tokens if usage else None,
-            "usage": usage,
-            "asks": record.asks or (),
-            "prompt_version": record.prompt_version,
-            "shared_from": shared.job_id if shared else None,
-            "latency_ms": record.timing_ms.total,
-            "timing_ms": record.timing_ms,
-            "provider_snapshot": record.provider_snapshot,
-            "failure": record.failure,
-        }
-    )
+    parts = {name: getattr(record, name) for name in _OF_RECORD} | dict(record.quality)
+    if record.grounding:
+        parts |= {name: getattr(record.grounding, name) for name in _OF_GROUNDING}
+    parts |= {
+        "response": record.answer if erased else _answer_text(view, record.answer),
+        "warnings": (*notes, *record.quality.warnings),
+        "structured": record.output_structured,
+        "asks": record.asks or (),
+    }
+    return result.model_copy(update=parts).with_derived()
+
+
+_OF_RECORD = ("output_format", "citations", "usage", "prompt_version", "timing_ms", "provider_snapshot", "failure")
+_OF_GROUNDING = ("grounding_score", "confidence", "decided", "claims", "values")
 
 
 def _answer_text(view: JobView, answer: str) -> str:

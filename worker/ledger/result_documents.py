@@ -57,9 +57,6 @@ COLUMNS = {
 What comes from the request (``q.``) is named in ``_RESULTS``, too.
 """
 
-DERIVED = {"sources_used", "tokens_used", "shared_from", "latency_ms"}
-"""Fields of a result that are made of its others."""
-
 # Row by row by the keys: a join may read whole tables, by statistics of a time when they were small. What is stored out of line is
 # read out once a job: by any other way each of its parts fetches the whole of it again, a request with all its sources.
 _RESULTS = f"""
@@ -125,17 +122,7 @@ def _result_of_row(row: Any) -> StoredResult | None:
     result = JobResult.model_validate_json(f"{row.result[:-1]}{packed}}}")
     if not result.response.strip():
         return None
-    usage, snapshot, timing = result.usage, result.provider_snapshot, result.timing_ms
-    shared = snapshot.shared_from if snapshot else None
-    result = result.model_copy(
-        update={
-            "sources_used": tuple(dict.fromkeys(citation.chunk_id for citation in result.citations)),
-            "tokens_used": usage.input_tokens + usage.output_tokens if usage else None,
-            "shared_from": shared.job_id if shared else None,
-            "latency_ms": timing.total if timing else None,
-        }
-    )
-    return StoredResult(result, error_counts(row.errors))
+    return StoredResult(result.with_derived(), error_counts(row.errors))
 
 
 def error_counts(stored: Mapping[str, int] | None) -> dict[ErrorKind, int]:
