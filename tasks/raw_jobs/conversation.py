@@ -51,7 +51,7 @@ def _turns(value: list[Any] | tuple[Any, ...]) -> Iterator[tuple[str, str]]:
         inner = each.get("data") if isinstance(each, dict) else None
         turn = {**each, **inner} if isinstance(inner, dict) else each if isinstance(each, dict) else {}
         speaker = next((name for key in _SPEAKERS if isinstance(name := turn.get(key), str)), None)
-        text = next((text for key in _TEXTS if (text := text_of(turn.get(key))) is not None), None)
+        text = next((text for key in _TEXTS if (text := _text_of(turn.get(key))) is not None), None)
         if speaker is not None and (text is not None or any(key in turn for key in _TEXTS)):
             # A turn without a text called a tool.
             if text:
@@ -63,6 +63,11 @@ def _turns(value: list[Any] | tuple[Any, ...]) -> Iterator[tuple[str, str]]:
                 "is no turn: give an object with 'role' and 'content', or a list of two texts",
                 field=f"conversation_history.{number}",
             )
+
+
+def _text_of(value: Any) -> str | None:
+    """The text of a turn, without parts that have none, as pictures and files."""
+    return text_of([each for each in value if text_of(each) is not None] if isinstance(value, list) else value)
 
 
 def _sides(turn: Mapping[str, Any]) -> tuple[str, str] | None:

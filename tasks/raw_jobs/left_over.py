@@ -8,7 +8,7 @@ from tasks.errors import InputError
 from tasks.raw_jobs.names import field_of, is_field, plain
 from tasks.raw_jobs.printed import structure
 
-_GOLD = re.compile(r"truth|expected|label|target|solution|gold|critique|^references?$|(^|_)(gt|true)(_|$)|_ids?$")
+_GOLD = re.compile(r"truth|expected|ideal|label|target|solution|gold|critique|^references?$|(^|_)(gt|true)(_|$)|_ids?$")
 """What somebody takes for right, or an id."""
 
 _REFERENCE = re.compile(rf"answer|respon|predict|completion|{_GOLD.pattern}")

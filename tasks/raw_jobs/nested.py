@@ -34,14 +34,25 @@ def questions_of(row: Any, most: int = MOST_COPIED) -> Sequence[Any]:
             if len(way) < DEEPEST
             for key, value in each.items()
             if not is_field(key) and key != "answers" and (field_of(key) in _ASKS or not _has(each, {"response"}, str))
-            for inner in (value if isinstance(value, list) else [value])
-            if isinstance(inner, dict)
+            for inner in _objects(key, value)
         ]
-    asking = [(each, way) for each, way in level if not _ASKS.isdisjoint(map(field_of, each))]
+    asking = [
+        (each, way)
+        for each, way in level
+        if any(field_of(key) in _ASKS and not isinstance(value, dict) for key, value in each.items())
+    ]
     if len(asking) > most or sum(len(outer) for _, way in asking for outer, _ in way) > MOST_COPIED:
         asking = []
     ways = {(id(outer), key) for _, way in asking for outer, key in way}
     return [_with_sources(_with_surroundings(each, way, ways)) for each, way in asking] or (_with_sources(row),)
+
+
+def _objects(key: str, value: Any) -> list[dict[str, Any]]:
+    """The objects in a value, and a question for each text of a list of such."""
+    listed = value if isinstance(value, list) else [value]
+    if plain(key) in {"questions", "queries"}:
+        listed = [{"question": each} if isinstance(each, str) else each for each in listed]
+    return [each for each in listed if isinstance(each, dict)]
 
 
 def _has(row: Mapping[str, Any], fields: Collection[str], kind: Any = object) -> bool:

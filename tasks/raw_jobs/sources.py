@@ -28,7 +28,7 @@ _TEXT_LISTS = ("contexts", "documents", "texts", "passages", "chunks", "paragrap
 _ONE_TEXT = frozenset({"content", "sentences", "body"})
 """Names whose list alone is the parts of one text."""
 
-_WRAPPERS = ("node", "kwargs", "document", "_source", "payload", "entity", "properties", "_additional")
+_WRAPPERS = ("node", "kwargs", "document", "_source", "payload", "entity", "properties", "_additional", "text_resource")
 """Objects inside a source that hold it: LlamaIndex, LangChain, Cohere, Elasticsearch, Qdrant, Milvus, Weaviate."""
 
 _LISTS = (
@@ -124,7 +124,7 @@ _PAGE = re.compile(r".+_(?=page_(?:label|number|no|num)$)")
 _FLOAT_PAGE = re.compile(r"\d+\.0")
 
 _CONTRACT = frozenset(SourceContext.model_fields)
-_READ = _CONTRACT | {*TEXTS, *_TEXT_LISTS, *_WRAPPERS, *_LISTS, *_FIELDS, *_METADATA, *_PLUMBING, "text_resource"}
+_READ = _CONTRACT | {*TEXTS, *_TEXT_LISTS, *_WRAPPERS, *_LISTS, *_FIELDS, *_METADATA, *_PLUMBING}
 """The names that are read here."""
 
 _PLAIN = _CONTRACT - {"metadata"}
@@ -347,9 +347,6 @@ def _unwrapped(value: Mapping[str, Any]) -> dict[str, Any]:
                 if key != name and not (name == "kwargs" and key in {"id", "type"})
             }
             return _unwrapped({**rest, **inner})
-    if isinstance(resource := value.get("text_resource"), dict):
-        rest = {key: each for key, each in value.items() if not key.endswith("_resource")}
-        return {**rest, "text": resource.get("text")}
     return value
 
 

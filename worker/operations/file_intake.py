@@ -251,7 +251,7 @@ def _asks_again(job: JobRequest, last: JobRequest | None) -> bool:
     return (
         last is not None
         and (job.query, job.response) == (last.query, last.response)
-        and len(job.context) == len(last.context) == 1
+        and len(job.context) == 1
         and job.context != last.context
     )
 
@@ -380,7 +380,7 @@ class FirstRows:
         what = "the answer to check" if self.maker.check_only else "the question"
         keys = self._free
         names = possible_answers(keys) if self.maker.check_only else possible_questions(keys)
-        name = next(iter(names), "NAME")
+        name = [*names, "NAME"][0]
         options = f"--map {quote(f'{self._field}={name}')}"
         keys.pop(name, None)
         if not self._names_sources and (names := possible_sources(keys)):
@@ -403,8 +403,7 @@ class FirstRows:
         )
         if self._names_sources:
             start += " but empty ones, or ids"
-        keys = self._free
-        names = possible_sources(keys)
+        names = possible_sources(keys := self._free)
         if not names:
             chat = "what the messages of a chat hold is none; " if self._chat else ""
             return f"{start}, and without them there is no answer: {chat}give them in 'context'. Nothing was submitted"

@@ -56,7 +56,7 @@ def wrapper_of(head: bytes) -> Wrapper | None:
                 return None if about and wrapper.path else wrapper
             elif event == "map_key" and field_of(value) == "query" and (path := _path_of_rows(prefix)):
                 return None if about else Wrapper(path)
-            if prefix == key and field_of(key) in _MAIN and event == "string":
+            if prefix == key and field_of(key) in {"string": _MAIN, "start_map": {"query"}}.get(event, ()):
                 return None
     except ijson.JSONError:
         pass

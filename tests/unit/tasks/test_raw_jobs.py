@@ -275,6 +275,11 @@ def test_a_chat_is_a_question_with_instructions_and_a_history() -> None:
     assert parse_request({"user_input": typed, "context": ["Because."]})[0].query == "Why?"
 
 
+def test_a_turn_keeps_its_text_beside_a_picture_or_a_file() -> None:
+    parts = [{"type": "document", "source": {"data": "JVBE"}}, {"type": "text", "text": "Why?"}]
+    assert request_of(query=[{"role": "user", "content": parts}]).query == "Why?"
+
+
 def test_several_questions_are_not_one() -> None:
     with pytest.raises(InputError, match="query: holds 2 texts; give each question a job"):
         parse_request({"question": ["Why?", "Who?"], "context": ["Because."]})

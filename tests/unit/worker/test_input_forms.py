@@ -468,6 +468,24 @@ def test_what_a_chat_says_is_no_source(tmp_path: Path) -> None:
         Read(file(tmp_path, lines({"messages": chat})))
 
 
+def test_questions_that_are_texts_are_asked_of_what_stands_beside_them(tmp_path: Path) -> None:
+    row = {"context": "It closes at noon.", "questions": ["When?", "Why?"], "answers": {"texts": ["At noon."]}}
+    assert [job[1:] for job in Read(file(tmp_path, lines(row, row))).jobs] == [
+        ("When?", ["It closes at noon."]),
+        ("Why?", ["It closes at noon."]),
+    ] * 2
+
+
+@pytest.mark.parametrize("indent", [None, 1])
+def test_a_trace_is_a_question_with_what_its_steps_saw(tmp_path: Path, indent: int | None) -> None:
+    trace = {
+        "input": {"question": "Why?"},
+        "output": {"answer": "So.", "contexts": ["Because."]},
+        "observations": [{"input": {"query": "why"}, "output": [{"text": "More."}]}],
+    }
+    assert Read(file(tmp_path, json.dumps(trace, indent=indent))).jobs == [(None, "Why?", ["Because."])]
+
+
 def test_a_key_of_spans_is_no_member_of_a_source(tmp_path: Path) -> None:
     row = {"context.span_id": "s", "input.value": "Why?", "retrieval.documents": [{"document.content": "Because."}]}
     read = Read(file(tmp_path, lines(row)), "query=input.value", "sources=retrieval.documents")
