@@ -72,7 +72,7 @@ def _answer_of(value: Any) -> str | None:
     if isinstance(value, list):
         return _answer_of(value[-1]) if is_chat(value) or len(value) == 1 else None
     for key, each in value.items() if isinstance(value, dict) else ():
-        if field_of(key) == "response" or key in {"message", "choices"}:
+        if field_of(key) == "response" or key in {"message", "choices"} or len(value) == 1:
             return _answer_of(each)
     return text_of(value)
 

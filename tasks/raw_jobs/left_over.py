@@ -14,6 +14,9 @@ _GOLD = re.compile(r"truth|expected|ideal|label|target|solution|gold|critique|^r
 _REFERENCE = re.compile(rf"answer|respon|predict|completion|{_GOLD.pattern}")
 """What somebody takes for right is no source, as an answer from it would copy it; nor are answers of models, and ids."""
 
+_ANSWER = re.compile(r"answer|respon|predict|completion|result|reply|output")
+"""What a model may have written."""
+
 _ABOUT_QUESTIONS = re.compile(r"(.*_)?questions?(_\w{1,2}|_type|_template)?")
 """Names of other questions, and of facts about one."""
 
@@ -48,10 +51,6 @@ def _texts_in(value: Any) -> Iterator[str]:
             remaining += each
 
 
-def _is_prose(text: str) -> bool:
-    return len(text) > _LONG or _SENTENCE_END.search(text) is not None
-
-
 def possible_sources(values: Mapping[str, Any]) -> list[str]:
     """The keys of jobs without sources, each with a value, that could hold these, the likeliest first."""
     sizes = {
@@ -61,7 +60,7 @@ def possible_sources(values: Mapping[str, Any]) -> list[str]:
         if not is_field(field_of(key))
         and not _REFERENCE.search(plain(key))
         and not _ABOUT_QUESTIONS.fullmatch(plain(key))
-        and any(map(_is_prose, _texts_in(structure(each))))
+        and any(len(text) > _LONG or _SENTENCE_END.search(text) for text in _texts_in(structure(each)))
         and not (isinstance(each, str) and _WORD.fullmatch(each.strip()))
     }
     least = max(sizes.values(), default=0) / _SMALL
@@ -72,8 +71,8 @@ def possible_questions(values: Mapping[str, Any]) -> list[str]:
     """The keys that could hold the question, the likeliest first."""
     texts = {
         key: each.strip()
-        for key, value in values.items()
-        if isinstance(each := value[0] if isinstance(value, list) and value else value, str)
+        for key, each in values.items()
+        if isinstance(each, str)
         and not _WORD.fullmatch(each.strip())
         and (len(each) <= 3 * _LONG or _asks(each))
         and not _REFERENCE.search(plain(key))
@@ -83,9 +82,9 @@ def possible_questions(values: Mapping[str, Any]) -> list[str]:
 
 
 def possible_answers(values: Mapping[str, Any]) -> list[str]:
-    """The keys that could hold the answer of a model, the likeliest first."""
-    names = [key for key, each in values.items() if isinstance(each, str) and _REFERENCE.search(plain(key))]
-    return sorted((key for key in names if not _GOLD.search(plain(key))), key=lambda key: -len(values[key]))
+    """The keys that could hold the answer of a model, in their order."""
+    names = [key for key, each in values.items() if isinstance(each, str) and not _GOLD.search(plain(key))]
+    return [key for key in names if _ANSWER.search(plain(key))]
 
 
 def _asks(text: str) -> bool:

@@ -187,7 +187,7 @@ def _each(value: Any) -> Iterator[Any]:
     """The sources one by one, in the shapes that they have."""
     value = structure(value)
     if isinstance(value, dict) and value:
-        yield from rows_by_index(value) if _has_index(value) else _inside(value)
+        yield from _table(value) or _inside(value)
     elif isinstance(value, list | tuple):
         for each in value:
             yield from _element(each)
@@ -201,9 +201,14 @@ def rows_by_index(columns: Mapping[str, Mapping[str, Any]]) -> Iterator[dict[str
         yield {key: each.get(index) for key, each in columns.items()}
 
 
-def _has_index(value: Mapping[str, Any]) -> bool:
-    columns = [each for each in value.values() if isinstance(each, dict) and each and all(map(str.isdigit, each))]
-    return len(columns) == len(value) and not _READ.isdisjoint(map(plain, value))
+def _table(value: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The rows of a table as pandas writes it, in columns by index or apart from their names; none of any other object."""
+    match value:
+        case {"columns": list() as names, "data": list() as rows}:
+            return [dict(zip(names, cells, strict=False)) for cells in rows if isinstance(cells, list)]
+    if all(isinstance(each, dict) and each and all(map(str.isdigit, each)) for each in value.values()):
+        return [*rows_by_index(value)]
+    return []
 
 
 def _element(value: Any) -> Iterator[Any]:

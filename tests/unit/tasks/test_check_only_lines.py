@@ -43,6 +43,7 @@ def test_the_question_may_be_left_out() -> None:
         {"response": {"output": ANSWER, "tokenUsage": {"total": 9}}},
         {"output": [{"role": "user", "content": "When?"}, {"role": "assistant", "content": ANSWER}]},
         {"output": {"choices": [{"index": 0, "message": {"role": "assistant", "content": ANSWER}}]}},
+        {"response": {"generations": [[{"text": ANSWER}]]}},
         {"generated_texts": ANSWER, "generation_gt": ["Never."]},
         {"modelOutput": ANSWER, "expected_output": "Never."},
         {"messages": [{"role": "user", "content": "When?"}, {"role": "assistant", "content": ANSWER}]},

@@ -157,6 +157,8 @@ def test_a_source_without_text_is_told_and_refuses_nothing(blank: Any) -> None:
         ({"content": {"3": "a.", "7": "b."}, "score": {"3": 0.5, "7": None}},
          [{"content": "a.", "relevance_score": 0.5}, {"content": "b."}]),
         ({"content": {"0": "a.", "1": "b."}}, [{"content": "a."}, {"content": "b."}]),
+        ({"columns": ["text", "title"], "index": [0, 1], "data": [["a.", "T"], ["b.", "U"]]},
+         [{"content": "a.", "metadata": {"title": "T"}}, {"content": "b.", "metadata": {"title": "U"}}]),
     ],
 )  # fmt: skip
 def test_sources_are_read_in_the_shapes_that_others_write(value: Any, sources: list[dict[str, Any]]) -> None:

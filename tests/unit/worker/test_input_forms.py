@@ -324,6 +324,7 @@ def lines(*rows: dict[str, Any]) -> str:
         ({"belege": [{"nr": "1", "absatz": "Because."}]}, "--map sources=belege --map sources.content=absatz."),
         ({"belege": [{"id": "a-long-identifier", "values": {"text": "Because."}}]}, "--map sources=belege."),
         ({"beleg_1": "Because it is so.", "beleg_2": "And so."}, "--map sources=beleg_1,beleg_2."),
+        ({"belege": {"absatz": {"0": "Because."}}}, "--map sources=belege --map sources.content=absatz."),
         ({"lauf": {"treffer": [{"absatz": "Because."}]}}, "--map sources=lauf.treffer --map sources.content=absatz."),
         (
             {"metadata": {"questions": ["Why so?"] * 9, "beleg": "Because it is so."}},
@@ -349,6 +350,7 @@ def test_a_file_without_any_sources_stops_and_names_the_option_that_helps(
     [
         ({"frage": "Why so?", "rag_responses_1": "So.", "gold_answer": "No."}, "--map response=rag_responses_1"),
         ({"frage": "Why so?", "true_answers": "So."}, "--map response=NAME"),
+        ({"query": "Why so?", "result": "So."}, "--map response=result"),
     ],
 )
 def test_a_file_without_an_answer_to_check_names_what_a_model_wrote(
