@@ -472,11 +472,16 @@ class Generate:
         await self.queue.defer(LeaseKey(job.job_id, job.token), advance)
 
     async def _fail(self, job: Leased, failure: Failure, watch: Stopwatch) -> None:
-        """Ends the job; of a later round only the round: the next model is asked, or the best answer is finished."""
-        if job.round:
-            await self._move(job, after_failure(job, f"the call failed: {failure.message}"))
-        else:
-            await self.journal.finish(failed(job, failure, watch.timing(job)))
+        await end_failed(job, failure, watch.timing(job), self.queue, self.journal)
+
+
+async def end_failed(job: Leased, failure: Failure, timing: TimingMs, queue: Queue, journal: Journal) -> None:
+    """Ends a job; of a later round only the round: the next model is asked, or the best answer is finished."""
+    if job.round:
+        then = after_failure(job, f"the call failed: {failure.message}")
+        await queue.defer(LeaseKey(job.job_id, job.token), then)
+    else:
+        await journal.finish(failed(job, failure, timing))
 
 
 def _uncalled(job: Leased, outcome: Outcome, reason: str, timing: TimingMs) -> FinalJob:

@@ -19,7 +19,6 @@ from tasks.grounding.judge.call import Judge
 from tasks.grounding.judge.lane import JudgeLane
 from tasks.lanes.choice import LaneChooser, LaneTerms
 from tasks.lanes.parking import Parking
-from tasks.policy.asks import after_failure
 from tasks.ports.remote_batches import Gathering
 from tests.builders import make_batch, make_jobs
 from tests.contract.situations import LEASE
@@ -68,9 +67,7 @@ class LaneHarness:
         )
         self.journal = LedgerJournal(self.ledger)
         self.calls = PaidCalls(self.journal, RetryPolicy(), lambda: 0.5)
-        self.settlement = Settlement(
-            self.ledger.queue, self.journal, self.calls, self.providers, lambda _: None, after_failure
-        )
+        self.settlement = Settlement(self.ledger.queue, self.journal, self.calls, self.providers, lambda _: None)
         self.lane = self.new_lane()
         self.background = BackgroundLane(self.ledger.remote_responses, self.settlement, self.chooser(), PACE)
         parked_calls = parked_together("parked calls", self.ledger.remote_batches)

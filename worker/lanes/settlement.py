@@ -14,6 +14,7 @@ from schemas.states import HeldReason, JobState
 from tasks.calls.paid_call import BrokenCall, PaidCalls, with_way
 from tasks.calls.retry import Decision, Fail, Hold, Retry, Snooze, advance_of
 from tasks.errors import failure_of
+from tasks.generate import end_failed
 from tasks.lanes.parking import call_of, open_call, taken_back, timing_ms, under_lease
 from tasks.ports import (
     Advance,
@@ -22,14 +23,13 @@ from tasks.ports import (
     ClosedAttempt,
     Journal,
     Leased,
-    LeaseKey,
     Providers,
     Purpose,
     Queue,
     UnreadableRow,
 )
 from tasks.ports.remote_batches import PendingCall, RemoteResult, UnreadableCall
-from tasks.results import failed, total_ms
+from tasks.results import total_ms
 
 log = logging.getLogger(__name__)
 
@@ -56,8 +56,6 @@ class Settlement:
     providers: Providers
     to_check: Callable[[Leased], None]
     """Gets each job with a committed answer, to hint its check."""
-    after_failure: Callable[[Leased, str], Advance]
-    """The next state of a job whose call of a later round failed for good, for the reason given."""
 
     async def readable(self, calls: Sequence[PendingCall | UnreadableCall]) -> list[PendingCall]:
         """Fails the jobs of calls whose rows can't be read; returns the other calls."""
@@ -122,10 +120,8 @@ class Settlement:
         """Closes one attempt with its failure, and moves its job on; ``of_call``: of this call, not of all in its batch."""
         failure = failure.model_copy(update={"attempt": pending.attempt.number})
         broken = BrokenCall(failure, None, lane_paused)
-        if is_judge(pending):
-            decision = self.decide_judge(pending.job, broken, of_call=of_call)
-        else:
-            decision = self.decide(pending.job, broken, of_call=of_call)
+        decide = self.decide_judge if is_judge(pending) else self.decide
+        decision = decide(pending.job, broken, of_call=of_call)
         event = None
         if spilled and failure.kind in UNDONE:
             # The deadline is near, and the call was not made.
@@ -146,11 +142,8 @@ class Settlement:
 
     def decide(self, job: Leased, broken: BrokenCall, *, of_call: bool) -> Decision:
         """The usual rule. A call that failed in its batch spends an attempt: a snooze would last as long as a batch."""
-        failure = broken.failure
-        if failure.kind in UNDONE:
-            broken = BrokenCall(failure.model_copy(update={"kind": FailureKind.OVERLOADED}), None, broken.lane_paused)
-        decision = self.calls.decide(job, broken, more_providers=False)
-        most = job.request.config.max_attempts
+        failure, most = broken.failure, job.request.config.max_attempts
+        decision = self._usual(job, broken)
         if of_call and isinstance(decision, Snooze) and failure.kind not in UNDONE:
             decision = Retry(decision.delay) if job.spent + 1 < most else Fail(failure)
         if broken.lane_paused and job.request.config.lane is Lane.AUTO:
@@ -168,10 +161,7 @@ class Settlement:
 
     def decide_judge(self, job: Leased, broken: BrokenCall, *, of_call: bool) -> Decision:
         """A judge that failed in its batch is asked at once; no answer fails, or is held for a lane, because of its judge."""
-        failure = broken.failure
-        if failure.kind in UNDONE:
-            failure = failure.model_copy(update={"kind": FailureKind.OVERLOADED})
-        decision = self.calls.decide(job, BrokenCall(failure, None, lane_paused=False), more_providers=False)
+        decision = self._usual(job, replace(broken, lane_paused=False))
         if of_call and broken.failure.kind not in UNDONE and isinstance(decision, Snooze):
             return Retry(timedelta(0))
         waits = isinstance(decision, Snooze) or (
@@ -179,14 +169,16 @@ class Settlement:
         )
         return decision if waits else Retry(timedelta(0))
 
+    def _usual(self, job: Leased, broken: BrokenCall) -> Decision:
+        """The decision on a call at once; one that was not made counts as refused by an overloaded provider."""
+        if broken.failure.kind in UNDONE:
+            broken = replace(broken, failure=broken.failure.model_copy(update={"kind": FailureKind.OVERLOADED}))
+        return self.calls.decide(job, broken, more_providers=False)
+
     async def _fail(self, pending: PendingCall, failure: Failure) -> None:
-        """Ends a job; of a later round only the round. Its close gave this process the lease for that."""
-        job = pending.job
-        if job.round:
-            then = self.after_failure(job, f"the call failed: {failure.message}")
-            await self.queue.defer(LeaseKey(job.job_id, job.token), then)
-            return
-        await self.journal.finish(failed(job, failure, total_ms(job, 0.0, timing_ms(pending))))
+        """Ends a job, whose close gave this process the lease for that."""
+        timing = total_ms(pending.job, 0.0, timing_ms(pending))
+        await end_failed(pending.job, failure, timing, self.queue, self.journal)
 
 
 def _read_call(pending: PendingCall) -> PendingCall | UnreadableCall:

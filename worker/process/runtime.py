@@ -27,7 +27,6 @@ from tasks.grounding.judge.call import Judge, JudgeOptions
 from tasks.grounding.judge.lane import JudgeLane
 from tasks.lanes.choice import LaneChooser
 from tasks.lanes.parking import Parking
-from tasks.policy.asks import after_failure
 from tasks.ports import Providers
 from tasks.ports.remote_batches import Gathering
 from tasks.text.time_limit import TimeLimit
@@ -280,7 +279,6 @@ class WorkerRuntime:
             self._calls(),
             self._providers,
             to_check=self._sender.to_check,
-            after_failure=after_failure,
         )
         lanes, pace = self._lane_chooser(), lane_pace(self._settings)
         batches = BatchLane(self._ledger.remote_batches, settlement, lanes, pace)

@@ -18,7 +18,6 @@ from tasks.errors import LedgerUnavailable
 from tasks.estimates.estimate import first_lease
 from tasks.generate import FallbackChain
 from tasks.lanes.choice import LaneChooser, LaneTerms, SentCalls, expected
-from tasks.policy.asks import after_failure
 from tasks.ports import DenyReason, Leased, NewBatch
 from tasks.ports.remote_batches import BatchTimes, Intent, OpenBatch
 from tests.scripted_provider import Registry, ScriptedProvider
@@ -214,7 +213,7 @@ def test_where_the_batches_of_a_provider_are_paused_a_job_is_called_at_once() ->
 def lane(terms: LaneTerms = TERMS) -> BatchLane:
     nothing = cast("Any", None)
     calls = PaidCalls(nothing, RetryPolicy(), lambda: 0.5)
-    settlement = Settlement(nothing, nothing, calls, registry(), nothing, after_failure)
+    settlement = Settlement(nothing, nothing, calls, registry(), nothing)
     return BatchLane(nothing, settlement, LaneChooser(registry(), nothing, terms), LanePace())
 
 

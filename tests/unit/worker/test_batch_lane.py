@@ -19,7 +19,6 @@ from tasks.errors import ProviderError
 from tasks.estimates.estimate import first_lease
 from tasks.lanes.choice import LaneChooser
 from tasks.lanes.parking import call_of, document_of, open_call
-from tasks.policy.asks import after_failure
 from tasks.ports import Leased, NewBatch
 from tasks.ports.remote_batches import Candidates, Intent, OpenBatch, PendingCall, WaitingCalls
 from tasks.prompting.messages import render
@@ -66,7 +65,7 @@ def lane(*, fallbacks: tuple[str, ...] = (), batches: Any = None, providers: Any
     providers_after = [ScriptedProvider(name=name) for name in fallbacks]
     registry = providers or Registry(ScriptedProvider(), *providers_after, fallbacks=fallbacks)
     calls = PaidCalls(cast("Any", None), RetryPolicy(), lambda: 0.5)
-    settlement = Settlement(cast("Any", None), cast("Any", None), calls, registry, nothing, after_failure)
+    settlement = Settlement(cast("Any", None), cast("Any", None), calls, registry, nothing)
     return BatchLane(batches, settlement, LaneChooser(registry, cast("Any", nothing)))
 
 
