@@ -68,7 +68,7 @@ def test_pruning_needs_the_rights_that_are_documented_for_it(system: System, rol
 
     async def prune() -> tuple[int, int]:
         async with KeptLedger(role_url) as ledger:
-            return await Pruning(ledger, forget, *ages[:2], batches_after=ages[2]).prune()
+            return await Pruning(ledger, forget, *ages).prune()
 
     system.submit(questions(2))
     system.start_worker()

@@ -75,7 +75,7 @@ async def test_only_the_worker_that_leads_prunes_and_it_goes_on_after_an_error(
         return looks > 1
 
     every = timedelta(milliseconds=20)
-    pruning = Pruning(ledger, forget, DAY, None, leads, page_pause=timedelta(0), every=every)
+    pruning = Pruning(ledger, forget, DAY, None, leads=leads, page_pause=timedelta(0), every=every)
     running = asyncio.create_task(pruning.run())
     async with asyncio.timeout(30):
         await forgotten.wait()
@@ -113,7 +113,7 @@ async def test_batches_without_jobs_and_old_sums_go_after_a_further_time(ledger:
         " INSERT INTO provider_batch (id, provider, lane, state, calls, next_at, ended_at) VALUES (%(id)s, 'p', 'provider_batch', 'abandoned', 1, nightdesk_now(), nightdesk_now())",
         {"id": told.id},
     )
-    pruning = Pruning(ledger, Redis().forget, None, DAY, batches_after=30 * DAY, page_pause=timedelta(0))
+    pruning = Pruning(ledger, Redis().forget, None, DAY, 30 * DAY, page_pause=timedelta(0))
     await clock.advance(29 * DAY)
     await pruning.prune()
     assert len(await ledger.reading.batches(10)) == 3

@@ -36,9 +36,9 @@ class Pruning:
     """Age from the end of a job at which its content is erased; None: never."""
     rows_after: timedelta | None = None
     """Age at which the job is deleted with all its rows; None: never."""
-    leads: Callable[[], bool] = lambda: True
     batches_after: timedelta | None = None
     """Age at which a batch without jobs is deleted, with the sums of days and periods; None: never."""
+    leads: Callable[[], bool] = lambda: True
     page_pause: timedelta = PAGE_PAUSE
     every: timedelta = EVERY
     _passed: dict[bool, Passed] = field(default_factory=lambda: {True: Passed(), False: Passed()})

@@ -117,8 +117,10 @@ class WorkerRuntime:
         self._loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
         self._thread = threading.Thread(target=self._run_loop, name="event loop", daemon=True)
         self._stack = AsyncExitStack()
+        self._at_end = self._stack.push_async_callback
         self._feeds: dict[Step, Feed] = {}
         self._suspicion = Suspicion()
+        self._continuity = Continuity(database_url)
         self._metering = Metering(spans_by(settings))
 
     # ---- called by the main thread ----
@@ -164,16 +166,24 @@ class WorkerRuntime:
     # ---- on the loop ----
 
     async def _open(self, providers: Providers) -> Intake:
-        """Starts all parts in the order in which they need each other; they are closed in the opposite one."""
+        """Opens all parts in the order in which they need each other.
+
+        A stop closes them in the opposite one: first the duties and the intake, then what jobs use, and behind them the journal,
+        which writes the last answers under leases that are renewed until then.
+        """
         self._providers = self._closing(providers)
         await self._start_checks()
-        continuity = Continuity(self._database_url)
-        await self._open_ledger(continuity)
+        await self._open_ledger()
         self._open_redis()
-        renewer = await self._open_journal(continuity)
+        spool = await self._open_spool()
+        self._start_renewer()
+        self._at_end(self._metering.stop)
+        self._open_journal(spool)
+        self._continuity.start(self._ledger)
+        self._at_end(self._continuity.stop)
         self._prompts = ThreadPoolExecutor(1, thread_name_prefix="prompts")
         # Not on the loop: it waits for the work under way.
-        self._stack.push_async_callback(asyncio.to_thread, self._prompts.shutdown)
+        self._at_end(asyncio.to_thread, self._prompts.shutdown)
         self._limiter = await self._limits()
         batches = self._closing(parked_together("parked calls", self._ledger.remote_batches))
         responses = self._closing(parked_together("background responses", self._ledger.remote_responses))
@@ -181,7 +191,7 @@ class WorkerRuntime:
         if Step.GENERATE in self._steps and not self._urgent_workers.only:
             self._open_batch_lane()
         for step in self._steps:
-            self._feeds[step] = self._feed(step, renewer)
+            self._feeds[step] = self._feed(step)
             self._feeds[step].start()
         dispatch = self._dispatch()
         intake = self._open_intake(dispatch)
@@ -191,10 +201,10 @@ class WorkerRuntime:
 
     def _closing(self, part: Closing) -> Closing:
         """The part, which is closed when its turn comes."""
-        self._stack.push_async_callback(part.close)
+        self._at_end(part.close)
         return part
 
-    async def _open_ledger(self, continuity: Continuity) -> None:
+    async def _open_ledger(self) -> None:
         self._ledger = await self._stack.enter_async_context(
             PostgresLedger(
                 self._database_url,
@@ -202,7 +212,7 @@ class WorkerRuntime:
                 statement_s=HOT_S,
                 repeats=True,
                 reserve=RESERVE_CONNECTIONS,
-                admit=continuity.admit,
+                admit=self._continuity.admit,
             )
         )
 
@@ -214,39 +224,42 @@ class WorkerRuntime:
         )
         self._sender = self._closing(Sender(self._doorbell, self._ledger.outbox, self._tokens, self._local_is_served))
 
-    async def _open_journal(self, continuity: Continuity) -> LeaseRenewer:
-        """Opens the journal behind the answers that earlier workers left on disk, and the renewal of the leases in it."""
+    async def _open_spool(self) -> Spool:
+        """Opens the spool, once the answers that earlier workers left on disk are in the ledger."""
         home = self._settings.home
         spool = Spool(spool_folder(home, await self._ledger.identity()), earlier_folders(home))
-        kept_for = self._answers_kept_for()
-        await replay(spool, self._ledger.attempts, adopts=bool(kept_for))
-        renewer = LeaseRenewer(
-            self._database_url, self._settings.lease_for, self._loop, dead=self._dead, admit=continuity.require_same
+        await replay(spool, self._ledger.attempts, adopts=bool(self._answers_kept_for()))
+        return spool
+
+    def _start_renewer(self) -> None:
+        self._renewer = LeaseRenewer(
+            self._database_url,
+            self._settings.lease_for,
+            self._loop,
+            dead=self._dead,
+            admit=self._continuity.require_same,
         )
-        renewer.start()
-        # Leases are renewed until the last answer is written.
-        self._stack.push_async_callback(renewer.stop)
-        self._stack.push_async_callback(self._metering.stop)
+        self._renewer.start()
+        self._at_end(self._renewer.stop)
+
+    def _open_journal(self, spool: Spool) -> None:
         self._journal = self._closing(
             LedgerJournal(
                 self._ledger,
                 spool,
-                surely_held=renewer.leases.surely_held,
+                surely_held=self._renewer.leases.surely_held,
                 observe=self._metering.observe,
                 publish=self._sender.final,
-                kept_for=kept_for,
-                confirmed_at=lambda: continuity.confirmed_at,
+                kept_for=self._answers_kept_for(),
+                confirmed_at=lambda: self._continuity.confirmed_at,
             )
         )
-        continuity.put_back = self._journal.put_back
-        continuity.start(self._ledger)
-        self._stack.push_async_callback(continuity.stop)
-        return renewer
+        self._continuity.put_back = self._journal.put_back
 
     def _open_intake(self, dispatch: Dispatch) -> Intake:
         settings = self._settings
         gate = SubmitGate(settings.submit_queues, OpenQueues.shut, self._reachable, self._loop)
-        self._stack.push_async_callback(gate.cancel)
+        self._at_end(gate.cancel)
         return Intake(
             self._loop,
             self._feeds,
@@ -295,27 +308,18 @@ class WorkerRuntime:
 
     def _go_on(self, name: str, work: Coroutine[Any, Any, None]) -> None:
         """Runs a coroutine until its turn to stop comes."""
-        self._stack.push_async_callback(cancel, asyncio.create_task(work, name=name))
+        self._at_end(cancel, asyncio.create_task(work, name=name))
 
     def _start_duties(self, dispatch: Dispatch) -> None:
-        self._stack.push_async_callback(_resign, dispatch)
+        self._at_end(_resign, dispatch)
         self._go_on("outbox", dispatch.outbox.run())
         self._go_on("dispatch", dispatch.run())
-        secret = self._settings.callback_secret
-        delivery = Delivery(
-            self._ledger.callbacks,
-            None if secret is None else secret.get_secret_value(),
-            self._settings.callback_private,
-            lambda: dispatch.leads,
-        )
-        self._go_on("callbacks", delivery.run())
-        content_after, rows_after = self._settings.prune_content_after, self._settings.prune_rows_after
-        batches_after = self._settings.prune_batches_after
-        if content_after is not None or rows_after is not None or batches_after is not None:
-            pruning = Pruning(
-                self._ledger, self._forget, content_after, rows_after, lambda: dispatch.leads, batches_after
-            )
-            self._go_on("pruning", pruning.run())
+        settings, leads = self._settings, lambda: dispatch.leads
+        key = None if (secret := settings.callback_secret) is None else secret.get_secret_value()
+        self._go_on("callbacks", Delivery(self._ledger.callbacks, key, settings.callback_private, leads).run())
+        ages = settings.prune_content_after, settings.prune_rows_after, settings.prune_batches_after
+        if ages != (None, None, None):
+            self._go_on("pruning", Pruning(self._ledger, self._forget, *ages, leads=leads).run())
 
     async def _forget(self, runs: Mapping[UUID, int]) -> None:
         """Removes results and streams of jobs from Redis."""
@@ -337,14 +341,14 @@ class WorkerRuntime:
         )
         present.unreachable = limiter.unreachable
         await present.start(limiter.try_lane)
-        self._stack.push_async_callback(present.stop)
+        self._at_end(present.stop)
         return limiter
 
     def _nudge(self) -> None:
         if (feed := self._feeds.get(Step.GENERATE)) is not None:
             feed.nudge()
 
-    def _feed(self, step: Step, renewer: LeaseRenewer) -> Feed:
+    def _feed(self, step: Step) -> Feed:
         settings = self._settings
         generates = step is Step.GENERATE
         work: Generate | Check
@@ -360,7 +364,7 @@ class WorkerRuntime:
             worker=worker_name(),
             lease_for=settings.lease_for,
             queue=self._ledger.queue,
-            keeper=renewer.leases,
+            keeper=self._renewer.leases,
             run=work.run,
             load=Load(settings.max_bytes_in_flight // len(self._steps), self._suspicion),
             urgent_workers=self._urgent_workers,
