@@ -82,6 +82,7 @@ class Metering:
                 if monotonic() - stored_at >= STORE_EVERY_S:
                     if stored_at < 0:
                         await totals.prune()
+                        self._tally.know(await totals.read())
                     stored_at = monotonic()
                     await self._store(totals)
             except NightdeskError as error:

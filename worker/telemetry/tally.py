@@ -2,8 +2,10 @@
 
 from bisect import bisect_left
 from collections import defaultdict
+from collections.abc import Iterable
 
 from tasks.ports import CacheResult, ClosedAttempt, FinalFacts, Observation
+from worker.ledger.metric_totals import Total
 from worker.telemetry import metrics
 from worker.telemetry.metrics import Metric
 
@@ -11,7 +13,7 @@ Series = tuple[str, tuple[str, ...]]
 """Name of a sample and the values of its labels; the last one of a bucket is its upper bound."""
 
 MOST_MODELS = 100
-"""Models that have series of their own; jobs may name any number."""
+"""Models that have series of their own, over all processes: the first that answer."""
 OTHER = "other"
 
 NO_BOUND = "+Inf"
@@ -68,8 +70,8 @@ class Tally:
             self.count(metrics.EDGES, closed.then.event)
         if (facts := closed.facts) is None:
             return
-        provider, model = facts.provider, self._model(facts.model or "")
         outcome = closed.outcome.removeprefix("error:")
+        provider, model = facts.provider, self._model(facts.model or "", answers=outcome == "ok")
         self.count(metrics.CALLS, provider, model, facts.lane, facts.purpose.value, outcome)
         self.observe(metrics.PERMIT_SECONDS, facts.permit_wait_ms / 1000, provider)
         if closed.cost_usd:
@@ -83,9 +85,15 @@ class Tally:
             if tokens:
                 self.count(metrics.CALL_TOKENS, provider, model, kind.removesuffix("_tokens"), by=tokens)
 
-    def _model(self, model: str) -> str:
+    def know(self, totals: Iterable[Total]) -> None:
+        """Takes over the models that have series already, of other processes and of those before."""
+        answered = f"{metrics.CALL_SECONDS.name}_sum"
+        self._models.update(total.labels[1] for total in totals if total.name == answered)
+
+    def _model(self, model: str, *, answers: bool) -> str:
         if model not in self._models:
-            if len(self._models) >= MOST_MODELS:
+            # Jobs may ask for any number of names that nobody has.
+            if not answers or len(self._models) >= MOST_MODELS:
                 return OTHER
             self._models.add(model)
         return model
