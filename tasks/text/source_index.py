@@ -1,6 +1,6 @@
 """Indexes a source by passages: which of them hold a word or a number."""
 
-from bisect import insort
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -72,9 +72,11 @@ class SourceIndex:
         for number in filter(searched.__contains__, numbers):
             if number == BREAK:
                 piece += 1
-            elif piece not in (pieces := postings.setdefault(number, [])):
+            elif (at := bisect_left(pieces := postings.setdefault(number, []), piece)) == len(pieces) or pieces[
+                at
+            ] != piece:
                 # A number word may stand further on.
-                insort(pieces, piece)
+                pieces.insert(at, piece)
         return postings
 
 

@@ -86,6 +86,13 @@ def test_twice_the_text_costs_about_twice_as_much(role: str, name: str) -> None:
     assert twice < MOST_GROWTH * once, f"{once:,} calls, {twice:,} for twice the length"
 
 
+@pytest.mark.timeout(120)  # by a search of all passages for each number it takes ten times as long
+def test_a_source_of_numbered_lines_is_indexed_at_its_full_length() -> None:
+    index = source_index.SourceIndex("1. fee\n" * 140_000)
+    assert len(index.spans) == 140_000
+    assert index.postings(frozenset({"1"})) == {"1": list(range(140_000))}
+
+
 def test_there_are_more_than_200_texts_and_each_has_its_length() -> None:
     assert len(TEXTS) > 200
     assert all(0 < len(of_length(1_000)) <= 1_000 for of_length in TEXTS.values())
