@@ -90,7 +90,7 @@ def _with_sources(row: dict[str, Any]) -> dict[str, Any]:
         return {
             key: each
             for key, each in row.items()
-            if _is_filled(each) or plain(key) in FIELDS or field_of(key) != "context"
+            if _is_filled(each) or plain(key) in {"context", *FIELDS} or field_of(key) != "context"
         }
     inside = [key for key, each in row.items() if isinstance(each, dict) and _may_hold_sources(key, each)]
     if len(inside) != 1:

@@ -446,7 +446,7 @@ def test_a_prompt_that_is_not_taken_names_its_own_parameter(client: openai.OpenA
         ({"max_tokens": 0.5}, "max_tokens"),
         ({"max_completion_tokens": 0, "max_tokens": 5}, "max_completion_tokens"),
         ({"temperature": 9}, "temperature"),
-        ({"extra_body": {"sources": [{"title": "Lease"}]}}, "sources[0].content"),
+        ({"extra_body": {"sources": [{"colour": "red"}]}}, "sources[0].content"),
     ],
 )
 def test_a_chat_that_is_not_taken_names_its_own_parameter(client: openai.OpenAI, part: Any, param: str) -> None:
