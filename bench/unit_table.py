@@ -36,6 +36,8 @@ OWN = {
     "procentpunten": ("points", 1.0), "Tagen": ("second", 86_400.0), "Monaten": ("month", 1.0), "Jahren": ("month", 12.0), "Metern": ("meter", 1.0), "Litern": ("meter ** 3", 1e-3),
     "US dollars": ("USD", 1.0), "dollar": ("USD", 1.0), "dollars": ("USD", 1.0), "pounds sterling": ("GBP", 1.0), "francs": ("CHF", 1.0), "Franken": ("CHF", 1.0), "yen": ("JPY", 1.0),
     "rupees": ("INR", 1.0), "Rs": ("INR", 1.0), "yuan": ("CNY", 1.0), "US$": ("USD", 1.0), "pounds": ("GBP", 1.0), "pound": ("GBP", 1.0), "euros": ("EUR", 1.0), "euro": ("EUR", 1.0),
+    "Viertelstunde": ("second", 900.0), "Dreiviertelstunde": ("second", 2700.0), "quart d'heure": ("second", 900.0), "quarto d'ora": ("second", 900.0), "cuarto de hora": ("second", 900.0),
+    "kwartier": ("second", 900.0), "halfuur": ("second", 1800.0), "mezzora": ("second", 1800.0),
 }  # fmt: skip
 SCALES = {
     "million": 1e6,

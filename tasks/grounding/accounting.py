@@ -86,9 +86,10 @@ def _readings(claim: Sequence[Fact], facts: Sequence[Fact]) -> Iterator[Sequence
     for part in rest:
         shared = next((at for at, fact in enumerate(full) if fact.covers.isdisjoint(stated)), len(full))
         is_denied = shared < len(full) and full[shared].denies
+        if part[0].role == RELATIVE:
+            continue
         if (
-            part[0].role != RELATIVE
-            and 0 < shared < len(full)
+            0 < shared < len(full)
             # No pool, gym or sauna.
             and not is_denied
             and not part[0].covers.isdisjoint(stated)

@@ -120,17 +120,17 @@ class Decider:
         _, result, place = best
         if result.differs is not None and result.kind is not None:
             own, other = result.differs
-            is_derived = own is not None and own.kind is Kind.DATE and bool(own.amounts) and self._follows(own, ())
-            if not (is_derived or self._is_in_range(own, place, other) or self._is_said_elsewhere(own, place)):
+            if own is None or not self._may_hold(own, other, place):
                 return self._contradiction(place, own, other, result.kind)
         return self._rivalled() or Decision(
             Verdict.UNDECIDED, _evidence(place), unaccounted=self._surfaces(result.missing)
         )
 
-    def _is_said_elsewhere(self, own: Fact | None, place: _Place) -> bool:
-        """Tells whether another place has the fact of the claim that differs in this one, and as much of the rest."""
-        if own is None:
-            return False
+    def _may_hold(self, own: Fact, other: Fact | None, place: _Place) -> bool:
+        """Tells whether a fact of the claim may be right though a place has another one: it follows, a range has room for it, or another place says it."""
+        is_derived = bool(own.amounts or "clock" in own.group) and own.kind is Kind.DATE and self._follows(own, ())
+        if is_derived or self._is_in_range(own, place, other):
+            return True
         having = [there for there in self._places if there is not place and self._share_of_held([own], there)]
         shares = [self._share_of_held(self._claim.facts, there) for there in having]
         return max(shares, default=0) > self._share_of_held(self._claim.facts, place)
@@ -299,7 +299,9 @@ class Decider:
             key[1] for key in fact.keys if isinstance(key, tuple) and key[0] != "unit" and isinstance(key[1], float)
         ]
         if fact.kind is Kind.DATE:
-            targets = [float(key[1]) for key in fact.keys if isinstance(key, tuple) and key[0] == "date" and key[1]]
+            targets = [
+                float(key[1]) for key in fact.keys if isinstance(key, tuple) and key[0] in {"date", "clock"} and key[1]
+            ]
         listed = dict.fromkeys(
             float(key[1])
             for other in self._numbers

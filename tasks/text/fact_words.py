@@ -30,6 +30,7 @@ class FactWords:
     has_lists: bool
     numbers: Mapping[str, float]
     articles_of_one: frozenset[str]
+    halves: frozenset[str]
     units: Mapping[str, tuple[tuple[str, float], ...]]
     scales: Mapping[str, float]
     months: Mapping[str, int]
@@ -83,6 +84,7 @@ def fact_words(code: str | None) -> FactWords:
         has_lists=code is not None and bool(table),
         numbers={word: float(value) for word, value in table.get("numbers", {}).items()},
         articles_of_one=frozenset(f"{table.get('one', '')} {table.get('articles', '')}".split()),
+        halves=frozenset(table.get("halves", "").split()),
         units=_table("units", code),
         scales=_table("scales", code),
         months=_numbered(dates.get("months", ())),

@@ -109,6 +109,7 @@ _VERSION = re.compile(r"\d+\.[1-9]\d*0")
 """The number of a version, a clause or a room where no unit follows: 3.10 is not 3.1."""
 _UP_TO = re.compile(r"\s?(?:[-–]|bis|to|till|until|and|à|a|al|alle|e|et|y|und|tot|hasta)\s?")
 """Between two hours of which the last alone is marked as one: from 9 to 18 Uhr."""
+_HOUR = re.compile(r"\d+(?:[:.]\d+)?")
 _YEAR = re.compile(r"(?:1[1-9]|20)\d\d\Z")
 _HAN = re.compile("[\u3400-\u9fff\u3040-\u30ff]")
 _TIMES = frozenset({"second", "month"})
@@ -193,7 +194,7 @@ _MOST_WORDS = 32_768
 def _plain_words(code: str | None) -> Memo[str, _Plain | None]:
     """The words of a language that mean the same wherever they stand, as they are written; None for others."""
     words = fact_words(code)
-    varying = (words.signs, words.months, words.weekdays, words.numbers, words.articles_of_one)
+    varying = (words.signs, words.months, words.weekdays, words.numbers, words.articles_of_one, words.halves)
 
     def read(text: str) -> _Plain | None:
         return None if any(text.casefold() in table for table in varying) else _plain(text, words)
@@ -246,11 +247,8 @@ class _Reader:
         if token.kind == "number":
             if self._opens and _CLAUSE_NUMBER.match(self._text, token.start):
                 return at + 1
-            if any(
-                later.kind == "time" and _UP_TO.fullmatch(self._text, token.end, later.start)
-                for later in self._tokens[at + 1 : at + 3]
-            ) and _day(token.text):
-                self._add(Kind.DATE, token.start, token.end, _clock(token.text), frozenset({"clock"}))
+            if _day(token.text) and (time := self._until(at)) is not None:
+                self._time(token, time)
                 return at + 1
             return self._month_date(at) or self._number(at, _value(token.text), token)
         if token.kind in {"address", "code"}:
@@ -268,11 +266,13 @@ class _Reader:
 
     def _word(self, at: int) -> int:
         token, words = self._tokens[at], self._words
-        if (plain := self._plain[token.text]) is not None:
-            return self._add_plain(at, plain)
         if self._is_label(at):
             self._add(Kind.NAME, token.start, token.end, frozenset({token.low}))
             return at + 1
+        if (plain := self._plain[token.text]) is not None:
+            return self._add_plain(at, plain)
+        if token.low in words.halves and (following := self._half(at)) is not None:
+            return following
         if (signed := self._signs_at(at)) is not None:
             last, sides = signed
             if NOT in sides and self._opens and self._low(last + 1) == ",":
@@ -289,6 +289,8 @@ class _Reader:
             return at + 1
         if token.low in words.numbers and token.low != "second":
             return self._number_words(at)
+        if token.low in words.articles_of_one and self._low(at + 1) in words.halves:
+            return at + 1
         if token.low in words.articles_of_one and (unit := self._unit_behind(token.end)) is not None:
             return self._single_unit(at, *unit)
         if (plain := _plain(token.text, words)) is not None:
@@ -318,7 +320,7 @@ class _Reader:
         if plain.root:
             self._add_word(self._tokens[at], plain)
         else:
-            self._role = plain.role or self._role or plain.case
+            self._role = self._role if self._role == RELATIVE else plain.role or self._role or plain.case
         return at + 1
 
     def _is_label(self, at: int) -> bool:
@@ -469,9 +471,22 @@ class _Reader:
         self._quantity(token.start, end, ((value + digit) * factor,), meanings)
         return self._behind(last - 1, end)
 
+    def _half(self, at: int) -> int | None:
+        """Half a unit: half an hour, media hora; None for other halves."""
+        end = self._tokens[at + (self._low(at + 1) in self._words.articles_of_one)].end
+        unit = self._unit_behind(end + (self._text[end : end + 1] in _APOSTROPHES))
+        if unit is None or self._pending is not None:
+            self._pending = None
+            return None
+        self._quantity(self._tokens[at].start, unit[1], (0.5,), unit[0])
+        return self._behind(at, unit[1])
+
     def _single_unit(self, at: int, units: tuple[tuple[str, float], ...], end: int) -> int:
         """An article before a unit: one of it, or per unit."""
         token = self._tokens[at]
+        if (half := _AND_A_HALF.match(self._text, end)) is not None:
+            self._quantity(token.start, half.end(), (1.5,), units)
+            return self._behind(at, half.end())
         keys = frozenset(
             {("unit", *unit) for unit in units} | {(dimension, _rounded(factor)) for dimension, factor in units}
         )
@@ -555,7 +570,7 @@ class _Reader:
     def _digits_of_date(self, at: int) -> int:
         token = self._tokens[at]
         if token.kind == "time":
-            self._add(Kind.DATE, token.start, token.end, _clock(token.text), frozenset({"clock"}))
+            self._time(token, self._until(at) or token.text)
             return at + 1
         parts = [int(part) for part in re.findall(r"\d+", token.text)]
         if token.text[:4].isdigit():
@@ -571,6 +586,19 @@ class _Reader:
             month, day = day, month
         self._date(token.start, token.end, year, month, day)
         return at + 1
+
+    def _until(self, at: int) -> str | None:
+        """The time that opens a range, written like the one that closes it: from 6 to 8 p.m. None where none follows."""
+        token = self._tokens[at]
+        for later in self._tokens[at + 1 : at + 3]:
+            if later.kind == "time" and _UP_TO.fullmatch(self._text, token.end, later.start):
+                alike = _HOUR.sub(token.text, later.text)
+                # From 9 to 2 p.m.
+                return alike if _seconds(alike) <= _seconds(later.text) else token.text
+        return None
+
+    def _time(self, token: _Token, raw: str) -> None:
+        self._add(Kind.DATE, token.start, token.end, frozenset({("clock", _seconds(raw))}), frozenset({"clock"}))
 
     def _date(self, start: int, end: int, year: int, month: int, day: int) -> None:
         covers = {("date", y, m, d) for y in {year, 0} for m in {month, 0} for d in {day, 0} if (y, m, d) != (0, 0, 0)}
@@ -694,9 +722,10 @@ def _rounded(value: float) -> float:
     return float(f"{value:.12g}")
 
 
-def _clock(raw: str) -> frozenset[Hashable]:
+def _seconds(raw: str) -> float:
+    """The seconds from midnight to a time."""
     hour, minute = (int(part) for part in [*re.findall(r"\d+", raw), "0"][:2])
     half = re.search(r"([ap])\.?\s?m", raw, re.IGNORECASE)
     if half:
         hour = hour % 12 + (12 if half[1].lower() == "p" else 0)
-    return frozenset({("clock", hour * 60 + minute)})
+    return 3600.0 * hour + 60.0 * minute

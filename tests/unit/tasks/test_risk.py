@@ -157,6 +157,11 @@ def test_the_metadata_of_a_source_names_what_its_facts_belong_to() -> None:
         ("A parcel of up to 5 lb. without stamps is refused.", "A parcel of up to 5 lb."),
         ("Dogs may enter the park\nonly on a lead.", "Dogs may enter the park."),
         ("The brother of Jules Tissot directed the works.", "Jules Tissot directed the works."),
+        ("Tarif S has a term of 24 months.", "Tarif M has a term of 24 months."),
+        (
+            "Les bijoux sont couverts jusqu'à 30 % du capital, qui est de 40 000 €.",
+            "Les bijoux sont couverts jusqu'à 40 000 €.",
+        ),
     ],
 )
 def test_what_a_claim_leaves_out_may_deny_it(source: str, claim: str) -> None:
@@ -212,6 +217,13 @@ def test_a_word_or_a_sign_of_another_meaning_is_no_copy(source: str, claim: str)
         ("Das Bad ist sonntags von 9 bis 18 Uhr geöffnet.", "Das Bad ist sonntags von 9:00 bis 18:00 Uhr geöffnet."),
         ("El seguro incluye robo. La asistencia se incluye.", "La asistencia está incluida."),
         ("La table mesure 3 m de long.", "La table mesure 3 mètres de long."),
+        ("The test takes half an hour.", "The test takes 30 minutes."),
+        ("The test takes a day and a half.", "The test takes 36 hours."),
+        ("Die Prüfung dauert eine halbe Stunde.", "Die Prüfung dauert 30 Minuten."),
+        ("La prueba dura media hora.", "La prueba dura 30 minutos."),
+        ("Der Test dauert eine Viertelstunde.", "Der Test dauert 15 Minuten."),
+        ("The rink is open from 7 to 9 p.m. on Fridays.", "The rink is open from 19:00 to 21:00 on Fridays."),
+        ("The film starts at 20:15. It lasts 90 minutes.", "The film ends at 21:45."),
         ("Lots A, B and C weigh 3, 6 and 9 kg respectively.", "Lot C weighs 9 kg."),
         ("Der See ist etwa 40 Meter tief.", "Der See ist rund 40 Meter tief."),
         ("Sie verkaufte ihre Sammlung nach Rom.", "Sie verkaufte ihre Münzsammlung nach Rom."),
