@@ -11,7 +11,12 @@ from typing import Any, TextIO
 import orjson
 from pydantic_core import ValidationError
 
-_CONTROL = {code: "\N{REPLACEMENT CHARACTER}" for code in (*range(0x20), *range(0x7F, 0xA0)) if chr(code) not in "\n\t"}
+_CONTROL = {
+    code: "\N{REPLACEMENT CHARACTER}"
+    # The last two turn the direction of all that follows in the line.
+    for code in (*range(0x20), *range(0x7F, 0xA0), *range(0x202A, 0x202F), *range(0x2066, 0x206A))
+    if chr(code) not in "\n\t"
+}
 
 LOG_COLUMNS = 80
 """Columns where there is no terminal."""

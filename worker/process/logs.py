@@ -24,7 +24,7 @@ CHATTY = ("celery.worker.strategy", "celery.app.trace", "celery.apps.worker", "k
 """Loggers with a line for each message and each provider call, thousands of them, or for what we log ourselves."""
 
 
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 
 
 def _escaped(text: str) -> str:

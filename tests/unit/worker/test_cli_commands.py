@@ -225,9 +225,9 @@ def test_every_error_has_its_exit_code(error: Exception, code: int | None) -> No
 
 
 def test_messages_can_not_steer_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
-    tell("a \x1b[31mred\x1b[0m line\x07 and \x9bmore\nnext")
+    tell("a \x1b[31mred\x1b[0m line\x07 and \x9bmore \u202eand \u2067turned\nnext")
     stderr = capsys.readouterr().err
-    assert not {"\x1b", "\x07", "\x9b"} & set(stderr)
+    assert not {"\x1b", "\x07", "\x9b", "\u202e", "\u2067"} & set(stderr)
     assert stderr.count("\n") == 2
 
 

@@ -106,13 +106,13 @@ def test_text_from_outside_makes_no_line_and_steers_no_terminal(
     log_format: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     configure_logging("INFO", log_format=log_format)
-    hostile = "m\n2026-11-27 00:00:00+0000 ERROR worker: all is lost\x1b[2J\r\u2028\x9b1m"
+    hostile = "m\n2026-11-27 00:00:00+0000 ERROR worker: all is lost\x1b[2J\r\u2028\u202e\x9b1m"
     logging.getLogger("worker").warning("the model %s is refused", hostile, exc_info=ValueError(hostile))
 
     output = capsys.readouterr().err
 
     assert not any(line.startswith("2026-11-27 00:00") for line in output.splitlines())
-    assert not {"\x1b", "\r", "\u2028", "\x9b"} & {*output} or log_format == "json"
+    assert not {"\x1b", "\r", "\u2028", "\u202e", "\x9b"} & {*output} or log_format == "json"
     assert "\x1b" not in output
     assert "all is lost" in output
 
