@@ -34,7 +34,7 @@ _TO = re.compile(r"[\s%€$£.]*(?:[-–]|a|à|al|au|bis|hasta|t/m|through|to|to
 _AND = re.compile(r"[\s%€$£.]*(?:and|e|en|et|und|y)\s*[€$£]?", re.IGNORECASE)
 """The same, between figures and behind "between"; else it stands between members of a list."""
 _BETWEEN = re.compile(r"\b(?:between|entre|fra|tra|tussen|zwischen)\W*$", re.IGNORECASE)
-_QUOTED = re.compile(r"[\"“„«»]\s?([^\"“”„«»]{3,400}?)\s?[\"”“»«]")
+_QUOTED = re.compile(r"(?:(?<![\w.,;:!?])\"|[“„«»])\s?([^\"“”„«»]{3,400}?)\s?[\"”“»«]")
 
 
 class Decision(NamedTuple):
@@ -186,13 +186,19 @@ class Decider:
                 continue
             around = [fact for fact in self._claim.facts if not span.start <= fact.start < span.end]
             for place in self._places:
-                rival = _QUOTED.search(place.facts.text)
                 plain = self._plain(span).split()
-                if rival is None or any(gap in quoted for gap in _GAPS) or sorted(plain) == sorted(words(rival[1])):
+                alike, rival = max(
+                    (
+                        (len({*plain}.intersection(words(each[1]))), each[1])
+                        for each in _QUOTED.finditer(place.facts.text)
+                        if not _is_title(each[1])
+                    ),
+                    default=(0, ""),
+                )
+                if not rival or any(gap in quoted for gap in _GAPS) or sorted(plain) == sorted(words(rival)):
                     continue
-                alike = set(plain).intersection(words(rival[1]))
-                if max(len(alike) / len(set(plain)), self._share_of_held(around, place)) >= LEAST_ALIKE:
-                    error = ClaimError(kind=ErrorKind.ABSENT, claim_words=quoted, source_words=rival[1])
+                if max(alike / len({*plain}), self._share_of_held(around, place)) >= LEAST_ALIKE:
+                    error = ClaimError(kind=ErrorKind.ABSENT, claim_words=quoted, source_words=rival)
                     return Decision(Verdict.CONTRADICTED, _evidence(place), error)
             return Decision(Verdict.UNDECIDED, unaccounted=(quoted,))
         return None
@@ -252,9 +258,9 @@ class Decider:
         """Tells whether a name stands anywhere in the sources, or a fact in their metadata."""
         if any(not fact.keys.isdisjoint(self._named(source)) for source in self._search.sources):
             return True
-        if fact.kind is not Kind.NAME:
-            return False
         matches = self._matches(fact)
+        if fact.kind is not Kind.NAME:
+            return fact.kind is Kind.DATE and all(matches)
         return not matches or any(matches)
 
     @cached_property

@@ -82,6 +82,16 @@ def test_a_day_inside_a_range_contradicts_nothing(claim: str, verdict: Verdict) 
             "The notice says: “On Sundays dogs are allowed on the beach.” It hangs at the gate.",
             Verdict.UNDECIDED,
         ),
+        (
+            'The film was chosen for the national list in May as being "of great beauty".',
+            'The films "Harbour Lights" and "Night Ferry" were chosen for the national list in May as being good.',
+            Verdict.UNDECIDED,
+        ),
+        (
+            "The council named her head of the team for the Rio games of 2016 on 29 April 2014.",
+            "29 April 2014\n\nToday the council has named her head of the team for the Baku games of 2015 and the Rio games of 2016.",
+            Verdict.UNDECIDED,
+        ),
     ],
 )
 def test_what_a_claim_leaves_out_or_moves_contradicts_nothing(claim: str, source: str, verdict: Verdict) -> None:
@@ -447,6 +457,13 @@ def test_a_wrapping_changes_no_verdict(wrapping: str) -> None:
 )
 def test_a_quotation_supports_nothing_beside_it(source: str, response: str, expected: Verdict) -> None:
     assert check(response, {"content": source}).claims[-1].verdict is expected
+
+
+def test_a_changed_quotation_is_shown_beside_the_one_most_like_it() -> None:
+    source = 'The debt is "a burden," she said, while he fears "a storm of claims, cuts and rain" in May.'
+    claim = only('He fears "a storm of claims and cuts".', source)
+    assert claim.verdict is Verdict.CONTRADICTED
+    assert "the source says 'a storm of claims, cuts and rain'" in claim.reason
 
 
 @pytest.mark.parametrize("hidden", ["\u00ad", "\u200b", "\u2060", "\ufeff"])
