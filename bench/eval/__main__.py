@@ -1,7 +1,7 @@
 """Measures the lexical layer on labelled sets: python -m bench.eval [--data DIR] [--out DIR] [--fit].
 
 Everything printed is held out: weights, calibration and threshold are fitted on other groups of rows (folds), or on other
-sets (one left out at a time). ``--fit`` fits on all rows and writes the model that is shipped; its figures stay those
+sets (one left out at a time, with those that share answers with it). ``--fit`` fits on all rows and writes the model that is shipped; its figures stay those
 of the folds. With NIGHTDESK_LOCAL_MODEL set, that model is measured beside the words.
 """
 
@@ -34,23 +34,19 @@ def main() -> int:
         return 2
     print(f"reading {len(paths)} sets from {options.data}", flush=True)
     rows = data.read(paths)
-    twins = contrast.twins_of_rows(rows)
     table = fitting.Table(rows)
-    both = fitting.Table([*rows, *contrast.rows_of(twins, rows)])
-    in_folds = fitting.held_out(both, both.folds())
-    without_set = fitting.held_out(both, both.sets)
     evaluation = report.Evaluation(
         table=table,
         judged={
             "word share": report.word_share(table),
             "single feature": report.single_feature(table),
-            "full model, folds": in_folds.first(len(rows)),
-            "full model, set left out": without_set.first(len(rows)),
+            "full model, folds": fitting.held_out(table, table.folds()),
+            "full model, set left out": fitting.held_out(table, table.sets_together()),
         },
-        contrast=contrast.held_out_shares(twins, both, without_set),
+        contrast=contrast.shares_of([*contrast.twins_of_rows(rows), *contrast.twins_of_examples()]),
     )
     if options.fit:
-        fitted = fitting.fit(both, np.ones(len(both.rows), dtype=bool))
+        fitted = fitting.fit(table, np.ones(len(table.rows), dtype=bool))
         right = risk.right_shares([*paths, *data.files(UNSEEN_CLAIMS)])
         print(f"wrote {shipping.write(fitted, right, paths, report.metrics(evaluation))}")
     # After the fit: the figures in the model's file are those of the model that is shipped.
@@ -58,8 +54,10 @@ def main() -> int:
         print(f"reading {len(table.rows)} answers with the local model {scorer.name}", flush=True)
         logits = local.weakest_logits(table, scorer)
         evaluation.judged["with local model, folds"] = local.held_out(table, table.folds(), scorer, logits)
-        evaluation.judged["with local model, set left out"] = local.held_out(table, table.sets, scorer, logits)
-    drift = shipping.drift(both, paths)
+        evaluation.judged["with local model, set left out"] = local.held_out(
+            table, table.sets_together(), scorer, logits
+        )
+    drift = shipping.drift(table, paths)
     timed = timing.measure()
     text = report.markdown(evaluation, timed, drift)
     text += risk.markdown([*paths, *data.files(CLAIMS), *data.files(UNSEEN_CLAIMS)])

@@ -13,8 +13,7 @@ from functools import cache
 from pathlib import Path
 
 from bench.eval.changes import KINDS, Facts, changed
-from bench.eval.data import Row, measured
-from bench.eval.fitting import HeldOut, Table
+from bench.eval.data import Row, window_shares
 from schemas.grounding import Verdict
 from schemas.job import JobRequest
 from tasks.answers.postprocess import postprocess
@@ -60,11 +59,11 @@ class _Version3:
         self._supported_at = document["supported_at"]
         self._names = document["features"]
 
-    def supports(self, features: Features) -> bool:
-        """Tells whether version 3 calls a claim with these features supported."""
+    def supports(self, features: Features, window_share: float) -> bool:
+        """Tells whether version 3 calls a claim with these features and share of words in a window supported."""
         if features.verbatim:
             return True
-        values = [getattr(features, name) for name in self._names]
+        values = [window_share if name == "recall" else getattr(features, name) for name in self._names]
         score = self._constant + sum(slope * value for slope, value in zip(self._slopes, values, strict=True))
         return probability(self._knots, score) >= self._supported_at
 
@@ -79,7 +78,10 @@ def supported_before(request: JobRequest) -> bool:
     claims, _ = checkable_claims(request, postprocess(request, None, None))
     texts = [read_claim(claim.text) for claim in claims]
     search = begin_search(request.context, frozenset[str]().union(*(text.content for text in texts)))
-    return bool(texts) and all(_version_3().supports(measure(search, text).features) for text in texts)
+    shares = window_shares(request, [claim.text for claim in claims])
+    return bool(texts) and all(
+        _version_3().supports(measure(search, text).features, share) for text, share in zip(texts, shares, strict=True)
+    )
 
 
 # ---- building ---------------------------------------------------------------------------------------------------
@@ -90,7 +92,11 @@ def twins_of_rows(rows: Sequence[Row]) -> list[Twin]:
     twins: list[Twin] = []
     counts: Counter[tuple[str, str]] = Counter()
     for index, row in sorted(enumerate(rows), key=lambda item: _shuffled(item[1].id)):
-        if not row.supported or len(row.claims) != 1 or not _version_3().supports(row.features[0]):
+        if (
+            not row.supported
+            or len(row.claims) != 1
+            or not _version_3().supports(row.features[0], row.window_shares[0])
+        ):
             continue
         for twin in _twins(row.dataset, row.id, row.request, index):
             if counts[twin.dataset, twin.kind] < MOST:
@@ -141,24 +147,6 @@ def _shuffled(name: str) -> str:
     return hashlib.sha256(name.encode()).hexdigest()
 
 
-def rows_of(twins: Sequence[Twin], rows: Sequence[Row]) -> list[Row]:
-    """The changed twins of labelled rows as rows of their own, measured, in the set and the group of their originals."""
-    return [
-        measured(
-            Row(
-                f"{twin.id}-{twin.kind}",
-                twin.dataset,
-                supported=False,
-                request=twin.request,
-                group=rows[twin.row].group,
-                kind=twin.kind,
-            )
-        )
-        for twin in twins
-        if twin.row is not None and twin.kind != UNCHANGED
-    ]
-
-
 # ---- measuring --------------------------------------------------------------------------------------------------
 
 
@@ -188,28 +176,11 @@ class Share:
         return 1 - self.now / self.twins
 
 
-def held_out_shares(twins: Sequence[Twin], both: Table, judged: HeldOut) -> dict[tuple[str, str], Share]:
-    """The shares of labelled rows by a model that has not seen their set, and of the examples by the shipped one.
-
-    Args:
-        twins: of labelled rows.
-        both: labelled rows, and after them the changed twins in their order.
-        judged: of these rows.
-    """
-    changed_rows = iter(range(int(both.natural.sum()), len(both.rows)))
-    verdicts = []
-    for twin in twins:
-        at = twin.row if twin.kind == UNCHANGED else next(changed_rows)
-        assert at is not None
-        verdicts.append((twin, supported_before(twin.request), bool(judged.supported[at])))
-    verdicts += [(twin, supported_before(twin.request), supported_now(twin.request)) for twin in twins_of_examples()]
-    return shares_of(verdicts)
-
-
-def shares_of(verdicts: Sequence[tuple[Twin, bool, bool]]) -> dict[tuple[str, str], Share]:
-    """The shares by (set, kind) of twins with their verdicts, supported before and now."""
+def shares_of(twins: Sequence[Twin]) -> dict[tuple[str, str], Share]:
+    """The shares of twins by (set, kind)."""
     counted: dict[tuple[str, str], Share] = {}
-    for twin, before, now in verdicts:
+    for twin in twins:
+        before, now = supported_before(twin.request), supported_now(twin.request)
         place = "examples" if twin.row is None else "labelled"
         for name in (twin.dataset, place, "all"):
             share = counted.get((name, twin.kind), Share(0, 0, 0))

@@ -12,7 +12,9 @@ from tasks.answers.postprocess import postprocess
 from tasks.answers.rendered import strip_markers
 from tasks.grounding.checkers import CheckedClaim, CheckInput, Lexical, checkable_claims
 from tasks.grounding.model import Features
+from tasks.text.evidence import begin_search
 from tasks.text.sentences import Span, words
+from tasks.text.wording import content_words
 
 
 @dataclass
@@ -27,16 +29,10 @@ class Row:
     """The whole answer that the response is a claim of, where the set tells."""
     claims: list[str] = field(default_factory=list)
     features: list[Features] = field(default_factory=list)
+    window_shares: list[float] = field(default_factory=list)
+    """The weighted share of each claim's words in the best window of three passages."""
     word_share: float = 0.0
     group: int = -1
-    kind: str = ""
-    """The fact that was changed in a contrast row; empty: a row as a person labelled it."""
-
-
-def measured(row: Row) -> Row:
-    """The row with the features of its claims."""
-    _measure(row)
-    return row
 
 
 def files(directory: Path) -> list[Path]:
@@ -75,9 +71,18 @@ def _measure(row: Row) -> None:
     # A row's citations say nothing: its sources are all those that the person read.
     uncited = tuple(CheckedClaim(text, Span(0, len(text))) for text in row.claims)
     row.features = Lexical().features(CheckInput(row.request, uncited))
+    row.window_shares = window_shares(row.request, row.claims)
     vocabulary = {word for source in row.request.context for word in words(source.content)}
     tokens = words(bare)
     row.word_share = sum(word in vocabulary for word in tokens) / len(tokens) if tokens else 0.0
+
+
+def window_shares(request: JobRequest, claims: Sequence[str]) -> list[float]:
+    """The weighted share of each claim's words in the best window of three passages."""
+    content = [content_words(words(claim)) for claim in claims]
+    search = begin_search(request.context, frozenset[str]().union(*content))
+    matches = [[search.best(stems, source) for source in search.sources] for stems in content]
+    return [max((match.score for match in of_claim if match is not None), default=0.0) for of_claim in matches]
 
 
 def _group(rows: Sequence[Row]) -> None:

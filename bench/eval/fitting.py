@@ -14,18 +14,15 @@ from tasks.grounding.model import VERBATIM, WEIGHED, Features, Knots, probabilit
 FOLDS = 5
 STRENGTH = 0.3
 """scikit-learn's C; anything from 0.01 to 1 gives the same within 0.2 points."""
-CONTRAST_WEIGHT = 0.1
-"""Weight of a contrast row; a natural row has 1 on average. Curve and threshold are those of natural rows alone."""
 ROUNDS = 3
-"""The weakest claim of a row is the one of the lowest recall first, then the one the last fit thinks weakest."""
+"""The weakest claim of a row is the one with the fewest letters first, then the one the last fit thinks weakest."""
 
 RECIPE = (
-    "logistic regression (L2, C 0.3) on the weakest claim of each row, equal weight per set and class, and a tenth for"
-    " each contrast row; calibrated on rows as labelled"
+    "logistic regression (L2, C 0.3) on the weakest claim of each row, equal weight per set and class; calibrated"
     " (isotonic, 15 bins, equal weight per set; claims that stand in a source word for word by their own share) and cut"
     " (best mean balanced accuracy) on 5 grouped folds; shares of right verdicts of these sets and of bench/claims/held"
 )
-_RECALL = Features._fields.index("recall")
+_LETTERS = Features._fields.index("letters")
 _DIFFERS = Features._fields.index("differs")
 _VERBATIM = Features._fields.index("verbatim")
 _STEP = 1e-4
@@ -75,7 +72,16 @@ class Table:
         self.labels = np.array([row.supported for row in rows], dtype=int)
         self.sets = np.array([row.dataset for row in rows])
         self.groups = np.array([row.group % (2**61) for row in rows])
-        self.natural = np.array([not row.kind for row in rows])
+
+    def sets_together(self) -> np.ndarray:
+        """The set of each row; one that shares answers with an earlier one has its name."""
+        first: dict[str | None, str] = {}
+        together: dict[str, str] = {}
+        for row in self.rows:
+            earlier = first.setdefault(row.request.response, row.dataset)
+            if together.setdefault(row.dataset, earlier) == row.dataset:
+                together[row.dataset] = earlier
+        return np.array([together[row.dataset] for row in self.rows])
 
     def folds(self, count: int = FOLDS) -> np.ndarray:
         """A fold for each row; groups stay together. By hash, so that a row's fold does not depend on the others."""
@@ -117,9 +123,8 @@ def fit_weights(table: Table, chosen: np.ndarray) -> Weights:
     of_claims = weighed[chosen[table.row_of]]
     centre, spread = of_claims.mean(0), of_claims.std(0) + 1e-9
     standard = (weighed - centre) / spread
-    weights = table.weighted(chosen & table.natural, by_class=True)
-    weights[chosen & ~table.natural] = CONTRAST_WEIGHT
-    scores = table.features[:, _RECALL]
+    weights = table.weighted(chosen, by_class=True)
+    scores = table.features[:, _LETTERS]
     for _ in range(ROUNDS):
         rows, claims = table.weakest(scores)
         rows, claims = rows[chosen[rows]], claims[chosen[rows]]
@@ -148,8 +153,6 @@ def held_out_scores(table: Table, chosen: np.ndarray) -> np.ndarray:
 def fit(table: Table, chosen: np.ndarray) -> Fitted:
     """Weights from all chosen rows; calibration and threshold from their held-out scores."""
     scores = held_out_scores(table, chosen)
-    whole = chosen
-    chosen = chosen & table.natural
     even, by_class = table.weighted(chosen, by_class=False), table.weighted(chosen, by_class=True)
     index = np.flatnonzero(chosen)
     by_words = [
@@ -157,7 +160,7 @@ def fit(table: Table, chosen: np.ndarray) -> Fitted:
     ]
     knots = _with_verbatim(isotonic(by_words), table.labels[chosen & (scores >= VERBATIM)])
     best = best_threshold([LabelledScore(float(scores[i]), bool(table.labels[i]), float(by_class[i])) for i in index])
-    return Fitted(fit_weights(table, whole), knots, best)
+    return Fitted(fit_weights(table, chosen), knots, best)
 
 
 def _with_verbatim(knots: Knots, labels: np.ndarray) -> Knots:
@@ -174,10 +177,6 @@ class HeldOut:
     probabilities: np.ndarray
     """Of the row's weakest claim."""
     supported: np.ndarray
-
-    def first(self, count: int) -> "HeldOut":
-        """The judgement of the first rows."""
-        return HeldOut(self.probabilities[:count], self.supported[:count])
 
 
 def held_out(table: Table, parts: np.ndarray) -> HeldOut:

@@ -12,7 +12,6 @@ from bench.eval.contrast import markdown as contrast_markdown
 from bench.eval.figures import BINS, FIGURES, ece, interval
 from bench.eval.fitting import HeldOut, Table
 from bench.eval.timing import CLAIMS, Timed
-from tasks.grounding.model import Features
 
 mpl.use("agg")
 import matplotlib.pyplot as plt
@@ -40,8 +39,8 @@ def word_share(table: Table) -> HeldOut:
 
 def single_feature(table: Table) -> HeldOut:
     """One feature: the weighted share of words in the best window, cut at 0.475."""
-    recall = table.row_scores(table.features[:, Features._fields.index("recall")])
-    return HeldOut(recall, recall >= SINGLE_AT)
+    shares = table.row_scores(np.array([share for row in table.rows for share in row.window_shares] or [0.0]))
+    return HeldOut(shares, shares >= SINGLE_AT)
 
 
 def metrics(evaluation: Evaluation) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from tasks.grounding.model import WEIGHED, Features
 from tasks.grounding.weights import RightShares
 
 TARGET = Path(model.__file__).parent / "models" / model.SHIPPED
-VERSION = "5"
+VERSION = "6"
 
 
 def write(fitted: Fitted, right: RightShares, paths: Sequence[Path], metrics: dict[str, Any]) -> Path:

@@ -16,7 +16,7 @@ from schemas.job import JobRequest, SourceContext
 from tasks.answers.parse import storable
 from tasks.answers.rendered import Mark, Rendered, strip_markers
 from tasks.answers.styles import manner_of
-from tasks.text.evidence import Match, SourceSearch, search_sources
+from tasks.text.evidence import SourceSearch, search_sources
 from tasks.text.sentences import Span, in_one_form
 from tasks.text.time_limit import OutOfTime, ensure_time
 from tasks.text.wording import words_of
@@ -118,13 +118,13 @@ class _Places:
         """The passage of a source that fits a sentence."""
         sentence_words = self._words[number]
         # A sentence that the source has word for word needs no search by words, which reads all sources.
-        match = self._copy(number, search)
-        if match is None:
-            match = search.best(sentence_words, source_index)
+        if (copy := self._copy(number, search)) is not None:
+            return copy
+        match = search.best(sentence_words, source_index)
         return search.span(match, sentence_words) if match is not None and match.score >= DECENT_MATCH else None
 
-    def _copy(self, number: int, search: SourceSearch) -> Match | None:
-        """The place in the sources of a search that has a sentence word for word."""
+    def _copy(self, number: int, search: SourceSearch) -> Span | None:
+        """The passages in the sources of a search that has a sentence word for word."""
         if len(self._words[number]) < _LEAST_COPIED:
             return None
         span = self._sentences[number][0]

@@ -41,7 +41,7 @@ from tasks.grounding.values import check_values
 from tasks.grounding.weights import RightShares
 from tasks.ports.provider import ClaimScorer
 from tasks.text.sentences import Span
-from tasks.text.statements import Reading, Statement
+from tasks.text.statements import Reading
 from tasks.text.time_limit import OutOfTime, ensure_time
 
 logger = logging.getLogger(__name__)
@@ -204,24 +204,29 @@ def fuse_layers(layers: LayerFindings, question: JudgeRequest | None, reply: Jud
         elif failure is not None:
             failed = {**failed, CheckerName.JUDGE.value: failure}
         if reply.reply is not None or question.cached:
-            versions = {**versions, CheckerName.JUDGE.value: _judge_version(reply.judge, question)}
+            prompt = question.prompt
+            versions = {**versions, CheckerName.JUDGE.value: f"{reply.judge} by {prompt.name}@{prompt.version}"}
     claims: list[Claim] = []
     position = 0
     for place, (statement, reading) in enumerate(zip(processed.statements, layers.readings, strict=True)):
-        text = processed.response[statement.start : statement.end]
+        span = Span(statement.start, statement.end)
+        text = processed.response[span.start : span.end]
         if (denial := layers.denials.get(place)) is not None:
-            claims.append(fuse(text, Span(statement.start, statement.end), {CheckerName.LEXICAL: denial}))
+            claims.append(fuse(text, span, {CheckerName.LEXICAL: denial}))
             continue
         if reading.reason is not None:
-            claims.append(_not_checkable(text, statement, reading.reason))
+            verdict, reason = Verdict.NOT_CHECKABLE, reading.reason
+            claims.append(Claim(text=text, start_pos=span.start, end_pos=span.end, verdict=verdict, reason=reason))
             continue
         by_layer = (
             {} if position >= len(layers.claims) else {name: of_layer[position] for name, of_layer in findings.items()}
         )
         own = {name: of_checker[position] for name, of_checker in layers.own.items()} if by_layer or layers.own else {}
-        claims.append(fuse(text, Span(statement.start, statement.end), by_layer, own))
+        claims.append(fuse(text, span, by_layer, own))
         position += 1
-    grounding = summed_up(claims, versions, failed, attributions(findings), _right_shares(), skipped=skipped)
+    by_words = findings.get(CheckerName.LEXICAL, ())
+    attributions = [finding.attribution for finding in by_words if finding.attribution is not None]
+    grounding = summed_up(claims, versions, failed, attributions, _right_shares(), skipped=skipped)
     return _with_values(layers.request, processed, grounding)
 
 
@@ -252,11 +257,6 @@ def _right_shares() -> RightShares:
     """Shares of right verdicts of the words, by the calibration in use."""
     lexical = CHECKERS[CheckerName.LEXICAL]
     return lexical.right if isinstance(lexical, Lexical) else shipped().right
-
-
-def _judge_version(judge: str, question: JudgeRequest) -> str:
-    """Judge and template."""
-    return f"{judge} by {question.prompt.name}@{question.prompt.version}"
 
 
 _LAYERS = tuple(name for name in CheckerName if name is not CheckerName.JUDGE)
@@ -292,28 +292,11 @@ def _run(
     return findings, failed
 
 
-def _not_checkable(text: str, statement: Statement, reason: str) -> Claim:
-    return Claim(
-        text=text, start_pos=statement.start, end_pos=statement.end, verdict=Verdict.NOT_CHECKABLE, reason=reason
-    )
-
-
 # ---- fusion ----------------------------------------------------------------------------------------------------------
 
 DECIDING = (CheckerName.JUDGE, CheckerName.LOCAL, CheckerName.LEXICAL, CheckerName.STRUCTURE)
 """Layers by precedence: judge and local model, whose verdicts include the lexical score, then the lexical layer, then the
 layer that reads only the form of citations."""
-
-
-def attributions(
-    findings: Mapping[CheckerName, Sequence[ClaimFinding]],
-) -> list[Attribution]:
-    """Attributions of each claim, from the first layer in ``DECIDING`` that has any."""
-    for name in DECIDING:
-        attributed = [finding.attribution for finding in findings.get(name, ()) if finding.attribution is not None]
-        if attributed:
-            return attributed
-    return []
 
 
 _NO_FINDING = ClaimFinding()

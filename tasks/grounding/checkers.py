@@ -276,20 +276,14 @@ class _Reading:
     def features(self) -> Features:
         if self.supported:
             return VERBATIM_CLAIM
-        return self._measurement.features._replace(
-            differs=float(self.decision.verdict is Verdict.CONTRADICTED), verbatim=False
-        )
+        return self._measurement.features._replace(differs=float(self.decision.verdict is Verdict.CONTRADICTED))
 
     @property
     def evidence(self) -> tuple[Evidence, ...]:
         decision = self.decision
         if decision.verdict is not Verdict.UNDECIDED and decision.place is not None:
             return (decision.place,)
-        return tuple(
-            Evidence(source_index=match.source_index, start=span.start, end=span.end, score=round(match.score, 4))
-            for match in self._measurement.windows
-            for span in [self.search.span(match, self.text.content)]
-        )
+        return self._measurement.evidence
 
 
 class _Judged(NamedTuple):

@@ -301,22 +301,11 @@ class Decider:
 
     def _follows(self, fact: Fact, factors: Sequence[float] = FACTORS) -> bool:
         """Tells whether a number is the sum, difference, product or share of two remaining, or nearly one of them."""
-        targets = [
-            key[1] for key in fact.keys if isinstance(key, tuple) and key[0] != "unit" and isinstance(key[1], float)
+        targets, is_date = _values_of(fact), fact.kind is Kind.DATE
+        listed = [
+            value for other in self._numbers for value in (*_values_of(other), *(is_date * other.amounts)) if value
         ]
-        if fact.kind is Kind.DATE:
-            targets = [
-                float(key[1]) for key in fact.keys if isinstance(key, tuple) and key[0] in {"date", "clock"} and key[1]
-            ]
-        listed = dict.fromkeys(
-            float(key[1])
-            for other in self._numbers
-            for key in other.covers
-            if isinstance(key, tuple) and isinstance(key[1], int | float) and key[1]
-        )
-        if fact.kind is Kind.DATE:
-            listed |= dict.fromkeys(amount for other in self._numbers for amount in other.amounts if amount)
-        values = [*list(listed)[:_MOST_NUMBERS], *factors]
+        values = [*list(dict.fromkeys(listed))[:_MOST_NUMBERS], *factors]
         if fact.kind is Kind.NUMBER and any(
             abs(value - target) <= ROUGHLY * abs(value) for value in values for target in targets
         ):
@@ -336,6 +325,12 @@ class Decider:
             )
             for target in targets
         )
+
+
+def _values_of(fact: Fact) -> list[float]:
+    """The values of a number in the units of its dimension, the year of a date, or the minutes of an hour."""
+    measured = [key for key in fact.keys if isinstance(key, tuple) and (key[1] or key[0] != "date")]
+    return [float(key[1]) for key in measured if key[0] != "weekday" and isinstance(key[1], int | float)]
 
 
 def _range_of(text: FactText, end: Fact) -> tuple[Fact, Fact] | None:

@@ -19,19 +19,19 @@ from typing import Any, NamedTuple, Self
 from pydantic import Field, ValidationError, field_validator, model_validator
 
 from schemas.base import Contract
+from schemas.grounding import Evidence
 from tasks.errors import ConfigurationError
 from tasks.grounding.weights import LocalWeights, RightShares
 from tasks.raw_jobs.refusals import problem_words
 from tasks.text.evidence import Match, SourceSearch
 from tasks.text.facts import Kind, read_facts
 from tasks.text.sentences import Span, words
+from tasks.text.source_index import metadata_stems
 from tasks.text.time_limit import ensure_time
-from tasks.text.wording import content_words, readings, words_of
+from tasks.text.wording import stem_of, words_of
 
 # ---- features --------------------------------------------------------------------------------------------------------
 
-_YEARS = re.compile(r"\b(1\d|20)\d\d[–/-](\d\d)\b")  # noqa: RUF001 - a dash between years
-"""2018-19: the second year also reads as 2019."""
 _DIGIT_END = "9"
 AROUND = " \t\n.,;:!?…"
 
@@ -39,14 +39,14 @@ AROUND = " \t\n.,;:!?…"
 class Features(NamedTuple):
     """The model's input for one claim and one scope of sources; all but the last in the order of the model's weights."""
 
-    recall: float
-    """Share of its content words, by weight, in the best window of three passages; [0, 1]."""
+    letters: float
+    """Share of the pieces of three letters of its content words that are in the best window of three passages; [0, 1]."""
     numbers_absent: float
     """log(1 + numbers, at most three, that stand in no source of the scope)."""
     numbers_held: float
     """log(1 + numbers, at most three, that stand in a source of the scope)."""
     names_absent: float
-    """log(1 + words of names, at most three, that stand in no source of the scope)."""
+    """log(1 + words of names, at most three, that begin no word of a source of the scope)."""
     differs: float = 0.0
     """1 if a place of a source accounts for all of it but a fact, which differs there."""
     verbatim: bool = False
@@ -76,24 +76,20 @@ class ClaimText:
         """The text without what stands around it."""
         return self.raw.strip(AROUND)
 
-    @cached_property
-    def numbers(self) -> tuple[tuple[str, frozenset[str]], ...]:
-        """Each number in one spelling, with all its readings."""
-        short_years = {short: (century + short,) for century, short in _YEARS.findall(self.raw)}
-        return tuple(
-            {
-                word: frozenset({*readings(word, following), *short_years.get(word, ())})
-                for word, following in zip(self.words, [*self.words[1:], ""], strict=True)
-                if word[0] <= _DIGIT_END
-            }.items()
-        )
+    @property
+    def pieces(self) -> list[str]:
+        """The pieces of three letters of its words of content: other forms of a word share most of them."""
+        listed = [word for word in dict.fromkeys(self.words) if word[0] > _DIGIT_END and stem_of(word) in self.content]
+        return [word[at : at + 3] for word in listed for at in range(max(1, len(word) - 2))]
 
     @cached_property
     def names(self) -> frozenset[str]:
-        """The stems of the words of its names."""
+        """The words of its names."""
         facts = read_facts(self.raw, self.language()).facts
         listed = [self.raw[fact.start : fact.end] for fact in facts if fact.kind is Kind.NAME]
-        return frozenset(stem for stem in content_words(words(" ".join(listed))) & self.content if stem[0] > _DIGIT_END)
+        return frozenset(
+            word for word in words(" ".join(listed)) if word[0] > _DIGIT_END and stem_of(word) in self.content
+        )
 
 
 def read_claim(text: str, language: Callable[[], str | None] = lambda: None) -> ClaimText:
@@ -106,30 +102,49 @@ class Measurement(NamedTuple):
     """Measurement of a claim in a scope of sources."""
 
     features: Features
-    windows: tuple[Match, ...]
-    """Windows of evidence, best first; more than one only when the claim needs several sources together."""
+    evidence: tuple[Evidence, ...]
+    """The best window, or those of several sources, best first, if the claim needs them together."""
 
 
 def measure(search: SourceSearch, claim_text: ClaimText) -> Measurement:
     """Measures a claim against the sources of a search. Pure.
 
-    The recall of a scope with several sources is that of the best window, or of their best windows together if the
+    In a scope of several sources its words are those of the best window, or of their best windows together if the
     scope is the claim's citations: a claim that cites two sources needs both.
     """
-    recall, windows = _recall(search, claim_text)
-    absent = tuple(word for word, values in claim_text.numbers if not search.holds_number(values))
-    names = [stem for stem in claim_text.names if not search.holds(stem)]
-    features = Features(
-        recall=recall,
-        numbers_absent=_log_count(absent),
-        numbers_held=_log_count(claim_text.numbers[len(absent) :]),
-        names_absent=_log_count(names),
+    evidence = tuple(
+        Evidence(source_index=match.source_index, start=span.start, end=span.end, score=round(match.score, 4))
+        for match in _windows(search, claim_text)
+        for span in [search.span(match, claim_text.content)]
     )
-    return Measurement(features, windows)
+    passages = "\n".join(
+        text
+        for place in evidence
+        for text in (
+            search.content(place.source_index)[place.start : place.end],
+            *metadata_stems(search.metadata(place.source_index)),
+        )
+    ).lower()
+    pieces = claim_text.pieces
+    numbers = [stem for stem in claim_text.content if stem[0] <= _DIGIT_END]
+    numbers_absent = [stem for stem in numbers if not search.holds(stem)]
+    names_absent = [
+        name
+        for name in claim_text.names
+        # Chinese, and China: other forms of a name have its first letters, too.
+        if not (search.holds(stem_of(name)) or any(name[:4] in content.lower() for content in search.contents))
+    ]
+    features = Features(
+        letters=sum(piece in passages for piece in pieces) / (len(pieces) or 1),
+        numbers_absent=_log_count(len(numbers_absent)),
+        numbers_held=_log_count(len(numbers) - len(numbers_absent)),
+        names_absent=_log_count(len(names_absent)),
+    )
+    return Measurement(features, evidence)
 
 
-def _log_count(items: Sequence[object]) -> float:
-    return math.log1p(min(len(items), _LARGEST_COUNT))
+def _log_count(count: int) -> float:
+    return math.log1p(min(count, _LARGEST_COUNT))
 
 
 _LARGEST_COUNT = 3
@@ -190,25 +205,22 @@ def _end_of(content: str, pieces: Sequence[str], start: int) -> int | None:
 
 
 _ENOUGH = 0.7
-"""Recall of one window above which no second source is searched."""
+"""Share of the words of a claim in one window above which no second source is searched."""
 
 
-def _recall(search: SourceSearch, claim_text: ClaimText) -> tuple[float, tuple[Match, ...]]:
+def _windows(search: SourceSearch, claim_text: ClaimText) -> list[Match]:
     matches = [match for source in search.sources if (match := search.best(claim_text.content, source)) is not None]
-    if not matches:
-        return 0.0, ()
     # The earliest among equals.
-    best = max(matches, key=lambda match: round(match.score, 9))
-    if search.scope is None or len(search.sources) == 1 or best.score >= _ENOUGH:
-        return best.score, (best,)
-    windows = [best]
-    covered = search.matched_words(best, claim_text.content)
-    for match in sorted(matches, key=lambda match: -match.score):
+    matches.sort(key=lambda match: -round(match.score, 9))
+    windows, covered = matches[:1], set[str]()
+    if search.scope is None or not windows or windows[0].score >= _ENOUGH:
+        return windows
+    for match in matches:
         more = search.matched_words(match, claim_text.content) - covered
-        if match.source_index != best.source_index and more:
+        if match is not windows[0] and more:
             windows.append(match)
-            covered |= more
-    return min(1.0, search.weight(covered) / search.weight(claim_text.content)), tuple(windows)
+        covered |= more
+    return windows
 
 
 # ---- the model -------------------------------------------------------------------------------------------------------
@@ -229,7 +241,7 @@ def probability(knots: Knots, score: float) -> float:
     return low + (high - low) * (score - before) / (after - before)
 
 
-SHIPPED = "lexical-5.json"
+SHIPPED = "lexical-6.json"
 
 VERBATIM = 6.0
 """Log-odds of a claim that is in a source word for word: beyond all weighted scores, so the last knot gives its

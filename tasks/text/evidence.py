@@ -25,7 +25,6 @@ from tasks.text.source_index import (
     passages_of,
 )
 from tasks.text.time_limit import ensure_time
-from tasks.text.wording import rounds_to
 
 WINDOW = 3
 """Passages per window: a statement often combines a sentence with the previous sentence, which names the subject."""
@@ -43,19 +42,11 @@ _EQUAL = 1e-9
 
 
 class Match(NamedTuple):
-    """The best window of one source for a statement: ``score`` in [0, 1], ``window`` its first passage there.
-
-    ``place``: the passages in which the statement stands word for word, where it does.
-    """
+    """The best window of one source for a statement: ``score`` in [0, 1], ``window`` its first passage there."""
 
     source_index: int
     score: float
     window: int
-    place: Span | None = None
-
-
-_UNCOUNTED = -1
-"""Window of a match that has a place: the passages before it are counted only where somebody needs its number."""
 
 
 def _passage_at(spans: Sequence[Passage], position: int) -> int:
@@ -96,7 +87,6 @@ class SourceWords:
         self.sources = sources
         self.vocabulary = frozenset(vocabulary)
         self._postings: list[Postings | None] = [None] * len(sources)
-        self._copies: dict[tuple[str, int], tuple[Match | None] | None] = {}
         self._searches: dict[frozenset[int] | None, SourceSearch] = {}
         self._indexes: list[SourceIndex | None] = [None] * len(sources)
 
@@ -139,31 +129,13 @@ class SourceWords:
         """The content words of the metadata of each source."""
         return [metadata_stems(source.metadata) for source in self.sources]
 
-    def states_number(self, values: Collection[str], source: int) -> bool:
-        """Tells whether a source contains a number by any of its readings, or rounded."""
-        ensure_time()
-        index = self.index(source)
-        numbers = frozenset(index.numbers or index.stems)
-        return not numbers.isdisjoint(values) or any(rounds_to(value, numbers) for value in values)
-
-    def copy_in(self, text: str, source: int) -> tuple[Match | None] | None:
-        """The earliest place of a source that has a text's characters as whole words; it may be longer than a window."""
-        # Each sentence is looked for twice: to locate its citations, and to check it.
-        key = (text, source)
-        if key not in self._copies:
-            start = _find_words(text, self.sources[source].content)
-            self._copies[key] = None if start is None else (self._place(source, start, start + len(text)),)
-        return self._copies[key]
-
-    def _place(self, source: int, start: int, end: int) -> Match | None:
-        """The passages from ``start`` to ``end`` as a match; None if they are more than a window."""
+    def passages_with(self, source: int, start: int, end: int) -> Span | None:
+        """The passages of a source from ``start`` to ``end``; None if they are more than a window."""
         ensure_time()
         spans = passages_around(self.sources[source].content, start, end) or self.passages(source)
         first = _passage_at(spans, start)
         last = min(bisect_left(spans, end, lo=first, key=_END_OF), len(spans) - 1)
-        if last - first >= WINDOW:
-            return None
-        return Match(source, 1.0, _UNCOUNTED, Span(spans[first][0], spans[last][1]))
+        return None if last - first >= WINDOW else Span(spans[first][0], spans[last][1])
 
 
 def begin_search(sources: Sequence[SourceContext], vocabulary: Collection[str]) -> "SourceSearch":
@@ -287,7 +259,7 @@ class SourceSearch:
         """The metadata of a source."""
         return self._words.sources[source_index].metadata
 
-    # ---- words and numbers ----
+    # ---- words ----
 
     def holds(self, word: str) -> bool:
         """Tells whether any source or its metadata contains a word of the vocabulary."""
@@ -295,18 +267,13 @@ class SourceSearch:
         titles = self._words.titles
         return any(word in self._words.read(source) or word in titles[source] for source in self.sources)
 
-    def holds_number(self, values: Collection[str]) -> bool:
-        """Tells whether any source or its metadata contains a number, by any of its readings, or unrounded."""
-        # Not part of the index, because it is rare: only a number that no source has in the same digits is looked for otherwise.
-        return any(map(self.holds, values)) or any(self._words.states_number(values, source) for source in self.sources)
-
     # ---- windows ----
 
-    def verbatim(self, text: str) -> Match | None:
-        """The earliest place in the sources that has a text's characters as whole words; None also for one too long."""
+    def verbatim(self, text: str) -> Span | None:
+        """The passages of the earliest source that has a text's characters as whole words; None also for more than a window."""
         for source in self.sources:
-            if (copy := self._words.copy_in(text, source)) is not None:
-                return copy[0]
+            if (start := _find_words(text, self.content(source))) is not None:
+                return self._words.passages_with(source, start, start + len(text))
         return None
 
     def best(self, statement: frozenset[str], source_index: int) -> Match | None:
@@ -378,7 +345,7 @@ class SourceSearch:
 
     def _in_window(self, statement: Iterable[str], match: Match) -> set[str]:
         postings = self._words.read(match.source_index)
-        window = self._window(match)
+        window = match.window
         matched = set()
         for word in statement:
             passages = postings.get(word)
@@ -387,12 +354,6 @@ class SourceSearch:
                 if following < len(passages) and passages[following] < window + WINDOW:
                     matched.add(word)
         return matched
-
-    def _window(self, match: Match) -> int:
-        """The first passage of a match's window."""
-        if match.place is None:
-            return match.window
-        return _passage_at(self._words.passages(match.source_index), match.place.start)
 
     def matched_words(self, match: Match, statement: frozenset[str]) -> set[str]:
         """The words of a statement that are in a match's window or in its source's metadata."""
@@ -403,8 +364,6 @@ class SourceSearch:
 
     def span(self, match: Match, statement: frozenset[str]) -> Span:
         """The part of a match's window with the statement's words, without passages at its ends that add no word."""
-        if match.place is not None:
-            return match.place
         postings = self._words.read(match.source_index)
         spans = self._words.passages(match.source_index)
         first, last = match.window, min(match.window + WINDOW, len(spans)) - 1
@@ -422,7 +381,7 @@ class SourceSearch:
     def around(self, match: Match, most_characters: int) -> Span:
         """A match's window with the passage before and after it if they fit; never less than the window."""
         spans = self._words.passages(match.source_index)
-        first = self._window(match)
+        first = match.window
         last = min(first + WINDOW, len(spans)) - 1
         start, end = spans[first][0], spans[last][1]
         if first > 0 and end - spans[first - 1][0] <= most_characters:

@@ -52,13 +52,9 @@ def word_set(kind: str) -> frozenset[str]:
 
 
 @cache
-def word_values(kind: str) -> Mapping[str, Any]:
-    """The words of one kind in all languages together, each with its value."""
-    return {
-        word: value
-        for table in language_tables().values()
-        for word, value in table.get("numbers", {}).get(kind, {}).items()
-    }
+def number_words() -> Mapping[str, str]:
+    """The words for numbers in all languages together, each with its digits."""
+    return {word: digits for table in language_tables().values() for word, digits in table.get("numbers", {}).items()}
 
 
 # ---- detection -------------------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import NamedTuple
 
-from tasks.text.language import language_tables, word_set, word_values
+from tasks.text.language import language_tables, number_words, word_set
 from tasks.text.memo import Memo
 from tasks.text.numbers import number
 from tasks.text.sentences import BREAK, plain_arabic, words
@@ -102,47 +102,10 @@ def words_of(text: str) -> TextWords:
 
 # ---- numbers ---------------------------------------------------------------------------------------------------------
 
-_POINTED_DATE = re.compile(r"(\d{1,2})\.(\d{1,2})\.(\d{2}|\d{4})\Z")
-_LEAST_ROUNDED = 10_000
-"""Least whole number that can be rounded; lower ones are years, counts and articles and must match exactly."""
-
 
 def number_word(word: str) -> str | None:
     """The digits of a number word; None for other words, and for ``one``, which is rarely a count."""
-    digits: str | None = word_values("words").get(word)
-    return digits
-
-
-def readings(word: str, following: str = "") -> set[str]:
-    """The readings of a number with the word after it: itself, its scaled value, or the parts of a date."""
-    date = _POINTED_DATE.match(word)
-    if date:
-        return {word, *(part.lstrip("0") for part in date.groups())}
-    power = word_values("powers_of_ten").get(following)
-    if power and word.replace(".", "", 1).isdecimal():
-        return {word, f"{float(word) * 10**power:.0f}"}
-    return {word}
-
-
-def rounds_to(value: str, numbers: frozenset[str]) -> bool:
-    """Tells whether one of the numbers, rounded to the precision of ``value``, equals ``value``.
-
-    Only large numbers and decimals are rounded: 8,537,673 to 8500000 and 4.24 to 4.2, but not 1998 to 2000.
-    """
-    if not value.replace(".", "", 1).isdecimal():
-        return False
-    decimals = len(value.partition(".")[2])
-    target = float(value)
-    if not decimals:
-        digits = value.rstrip("0")
-        if target < _LEAST_ROUNDED or len(digits) == len(value):
-            return False
-        decimals = len(digits) - len(value)
-    return any(
-        other != value and round(float(other), decimals) == target
-        for other in numbers
-        if other.replace(".", "", 1).isdecimal()
-    )
+    return number_words().get(word)
 
 
 # ---- phrases ---------------------------------------------------------------------------------------------------------

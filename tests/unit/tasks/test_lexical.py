@@ -124,8 +124,8 @@ def test_a_window_never_reaches_from_one_source_into_the_next() -> None:
     claim_words = read_claim("Zebras juggle marbles loudly.")
     sources = JobRequest(response="x", context=("Zebras juggle.", "Marbles roll loudly.")).context
     measured = measure(begin_search(sources, claim_words.content), claim_words)
-    assert measured.features.recall == pytest.approx(0.5, abs=0.05)
-    assert measure(begin_search(sources, claim_words.content).within({0, 1}), claim_words).features.recall == 1.0
+    assert measured.features.letters == pytest.approx(0.5, abs=0.05)
+    assert measure(begin_search(sources, claim_words.content).within({0, 1}), claim_words).features.letters == 1.0
 
 
 def test_indexes_are_the_same_read_or_kept() -> None:
@@ -237,7 +237,7 @@ def test_the_shipped_model_says_where_it_comes_from() -> None:
 
 def test_more_support_never_lowers_the_probability() -> None:
     model = shipped()
-    steps = [model.probability(Features(recall / 10, 0, 0, 0)) for recall in range(11)]
+    steps = [model.probability(Features(letters / 10, 0, 0, 0)) for letters in range(11)]
     assert steps == sorted(steps)
     assert steps[0] < model.supported_at < steps[-1]
     worse = (Features(0.8, 0.7, 0, 0), Features(0.8, 0, 0, 0.7))
@@ -279,7 +279,7 @@ def features_of(claim: str, sources: tuple[str, ...]) -> Features:
 def test_a_model_for_other_features_is_refused() -> None:
     value = json.loads(shipped().model_dump_json())
     with pytest.raises(ValueError, match="made for the features"):
-        LexicalModel.model_validate(value | {"features": ["recall"]})
+        LexicalModel.model_validate(value | {"features": ["letters"]})
     with pytest.raises(ValueError, match="must rise"):
         LexicalModel.model_validate(value | {"knots": [[0, 0.5], [0, 0.6]]})
 
