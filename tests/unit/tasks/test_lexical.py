@@ -88,6 +88,11 @@ def test_a_day_inside_a_range_contradicts_nothing(claim: str, verdict: Verdict) 
             Verdict.UNDECIDED,
         ),
         (
+            'Analysts expect "a storm of claims and cuts".',
+            'The debt is "a burden," she said, while he fears "a storm of claims, cuts and rain" in May.',
+            Verdict.CONTRADICTED,
+        ),
+        (
             "The council named her head of the team for the Rio games of 2016 on 29 April 2014.",
             "29 April 2014\n\nToday the council has named her head of the team for the Baku games of 2015 and the Rio games of 2016.",
             Verdict.UNDECIDED,
@@ -413,18 +418,14 @@ def test_a_citation_that_is_needed_together_with_another_is_precise() -> None:
     ],
 )
 def test_exchanged_phrases_synonyms_and_derived_years_are_left_open(source: str, claim: str) -> None:
-    request = JobRequest(query="Which?", context=[{"content": source}], response=claim)
-    (checked,) = ground(request, postprocess(request, None, None)).claims
-    assert checked.verdict is Verdict.UNDECIDED
+    assert only(claim, source).verdict is Verdict.UNDECIDED
 
 
 @pytest.mark.parametrize("wrapping", ["Answer: {}", '{{"answer": "{}"}}', "According to the policy, {}", "{}"])
 def test_a_wrapping_changes_no_verdict(wrapping: str) -> None:
     for excess, expected in (("250", Verdict.SUPPORTED), ("350", Verdict.CONTRADICTED)):
         response = wrapping.format(f"the excess is {excess} euros for each claim.")
-        request = JobRequest(query="", context=["The excess is 250 euros for each claim."], response=response)
-        (checked,) = ground(request, postprocess(request, None, None)).claims
-        assert checked.verdict is expected
+        assert only(response, "The excess is 250 euros for each claim.").verdict is expected
 
 
 @pytest.mark.parametrize(
@@ -457,13 +458,6 @@ def test_a_wrapping_changes_no_verdict(wrapping: str) -> None:
 )
 def test_a_quotation_supports_nothing_beside_it(source: str, response: str, expected: Verdict) -> None:
     assert check(response, {"content": source}).claims[-1].verdict is expected
-
-
-def test_a_changed_quotation_is_shown_beside_the_one_most_like_it() -> None:
-    source = 'The debt is "a burden," she said, while he fears "a storm of claims, cuts and rain" in May.'
-    claim = only('He fears "a storm of claims and cuts".', source)
-    assert claim.verdict is Verdict.CONTRADICTED
-    assert "the source says 'a storm of claims, cuts and rain'" in claim.reason
 
 
 @pytest.mark.parametrize("hidden", ["\u00ad", "\u200b", "\u2060", "\ufeff"])
