@@ -5,7 +5,7 @@ import signal
 import subprocess
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,14 +17,16 @@ import redis
 from celery import Celery
 from celery.result import AsyncResult
 
-from tests.acceptance.conftest import System, questions
+from tests.acceptance.conftest import System, Value, questions
 from tests.celery_client import celery_client
+from tests.databases import forget
 from tests.forking import PROGRAM
 from tests.left_homes import watch
 from tests.run_directory import home_directory
 from tests.seeded_homes import seed
 from tests.stub.server import Stub, running_stub
 from worker import local
+from worker.ledger.postgres import PostgresLedger
 from worker.ledger.schema_version import migrate
 from worker.settings import worker_name
 
@@ -301,6 +303,11 @@ class Lab(System):
         broken = self.with_ledger(lambda ledger: ledger.inspection.violations())
         assert broken == [], broken
         return report
+
+    def with_ledger(self, work: Callable[[PostgresLedger], Coroutine[Any, Any, Value]]) -> Value:
+        """Runs a coroutine function on the ledger, over new connections: those that are kept do not outlive their server."""
+        forget(self.database_url)
+        return super().with_ledger(work)
 
     def _without_result(self) -> list[str]:
         missing = []

@@ -10,7 +10,6 @@ from importlib.util import find_spec
 from io import BytesIO
 from pathlib import Path
 
-import orjson
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
@@ -132,9 +131,9 @@ def _later(folder: Path) -> Path:
     )
     versions = folder / "worker" / "ledger" / "schema_version.py"
     text = versions.read_text()
-    revisions = "REVISIONS = " + orjson.dumps(REVISIONS).decode().replace("[", "(").replace("]", ")").replace(",", ", ")
+    revisions = f"REVISIONS = {REVISIONS!r}".replace("'", '"')
     assert text.count(revisions) == 1
-    versions.write_text(text.replace(revisions, f'{revisions[:-1]}, "{_LATER}")'))
+    versions.write_text(text.replace(revisions, f"REVISIONS = {(*REVISIONS, _LATER)!r}"))
     return folder
 
 
