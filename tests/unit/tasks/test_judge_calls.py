@@ -203,9 +203,10 @@ async def test_jobs_that_wait_for_their_judge_delay_no_others() -> None:
     harness = judge_harness(hangs)
     plain = supplied_answer(PLAIN, checkers=["lexical"])
     await harness.ledger.submission.submit(make_batch(), [make_jobs(supplied_answer(PARAPHRASE), plain)])
-    journal, done = LedgerJournal(harness.ledger), asyncio.Event()
+    done = asyncio.Event()
+    journal = LedgerJournal(harness.ledger, publish=lambda _: done.set())
     judge = Judge(harness.ledger.queue, PaidCalls(journal, harness.policy, lambda: 0.5), Registry(harness.judge))
-    step = Check(harness.ledger.queue, journal, Inline(), lambda *_: done.set(), judge)
+    step = Check(harness.ledger.queue, journal, Inline(), judge)
     jobs = await harness.ledger.queue.lease(Step.CHECK, "w", LEASE, 2)
     running = [asyncio.create_task(step.run(job)) for job in jobs]
     await harness.judge.called.wait()
