@@ -97,6 +97,17 @@ async def test_a_settled_batch_is_told_with_a_signature(postgres_database_url: s
         assert (await callback_of(ledger, unsettled.id)).state == "waiting"
 
 
+async def test_a_callback_is_signed_by_the_clock_of_the_ledger(postgres_database_url: str) -> None:
+    async with KeptLedger(postgres_database_url) as ledger, receiver() as receiving:
+        await finished(ledger, batch=make_batch(callback_url=receiving.url))
+        advance_clock(postgres_database_url, timedelta(minutes=4))
+        await delivery(ledger).deliver()
+
+        ((headers, _),) = receiving.requests
+        late = (await ledger.uploads.now()).timestamp() - int(headers["webhook-timestamp"])
+        assert 0 <= late < 60
+
+
 async def test_failed_tries_are_repeated_with_growing_pauses_and_given_up(postgres_database_url: str) -> None:
     async with KeptLedger(postgres_database_url) as ledger, receiver(503, 302) as receiving:
         batch = make_batch(callback_url=receiving.url)

@@ -73,7 +73,7 @@ UPDATE callback c SET next_at = nightdesk_now() + CASE WHEN {_IS_SETTLED} THEN %
                       settled_at = CASE WHEN {_IS_SETTLED} THEN c.settled_at END
 FROM next_callback n
 WHERE c.batch_id = n.batch_id AND c.ended_at IS NULL AND c.next_at <= nightdesk_now()
-RETURNING c.batch_id, c.url, c.tries, c.settled_at, n.tenant, n.host
+RETURNING c.batch_id, c.url, c.tries, c.settled_at, n.tenant, n.host, nightdesk_now()
 """
 
 _NOTE = """
@@ -95,6 +95,8 @@ class DueCallback:
     settled_at: datetime
     tenant: str
     host: str
+    taken_at: datetime
+    """Now, by the clock of the ledger: receivers refuse what is signed by one that is minutes off."""
 
 
 @dataclass(frozen=True, slots=True)

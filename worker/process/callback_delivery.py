@@ -5,7 +5,7 @@ import logging
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from http import HTTPStatus
 from time import monotonic
 
@@ -147,7 +147,7 @@ class Delivery:
         if not self.allow_private and literal is not None and not is_public(literal):
             return f"{literal} is no public address", False
         body = body_of(callback, status)
-        message_id, now = f"msg_{callback.batch_id.hex}", datetime.now(UTC)
+        message_id, now = f"msg_{callback.batch_id.hex}", callback.taken_at
         headers = {
             "content-type": "application/json",
             "webhook-id": message_id,
