@@ -31,17 +31,15 @@ _STEP = 1e-4
 
 @dataclass(frozen=True)
 class Weights:
-    """A fitted logistic regression over standardised features."""
+    """A fitted logistic regression."""
 
     weights: tuple[float, ...]
     intercept: float
-    centre: tuple[float, ...]
-    spread: tuple[float, ...]
 
     def log_odds(self, features: np.ndarray) -> np.ndarray:
         """Shape (claims,) from (claims, features)."""
-        standard = (features[:, : len(WEIGHED)] - np.array(self.centre)) / np.array(self.spread)
-        return np.where(features[:, _VERBATIM] > 0, VERBATIM, standard @ np.array(self.weights) + self.intercept)
+        weighed = features[:, : len(WEIGHED)] @ np.array(self.weights) + self.intercept
+        return np.where(features[:, _VERBATIM] > 0, VERBATIM, weighed)
 
 
 @dataclass(frozen=True)
@@ -131,12 +129,8 @@ def fit_weights(table: Table, chosen: np.ndarray) -> Weights:
         model = LogisticRegression(C=STRENGTH, max_iter=1000)
         model.fit(standard[claims], table.labels[rows], sample_weight=weights[rows])
         scores = model.decision_function(standard)
-    return Weights(
-        tuple(float(value) for value in model.coef_[0]),
-        float(model.intercept_[0]),
-        tuple(map(float, centre)),
-        tuple(map(float, spread)),
-    )
+    slopes = model.coef_[0] / spread
+    return Weights(tuple(map(float, slopes)), float(model.intercept_[0] - slopes @ centre))
 
 
 def held_out_scores(table: Table, chosen: np.ndarray) -> np.ndarray:

@@ -29,8 +29,6 @@ def write(fitted: Fitted, right: RightShares, paths: Sequence[Path], metrics: di
                 "features": WEIGHED,
                 "weights": [round(value, 5) for value in weights.weights],
                 "intercept": round(weights.intercept, 5),
-                "centre": [round(value, 5) for value in weights.centre],
-                "spread": [round(value, 5) for value in weights.spread],
                 "knots": fitted.knots,
                 "supported_at": round(fitted.supported_at, 4),
                 "right": right.model_dump(),

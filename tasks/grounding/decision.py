@@ -328,7 +328,7 @@ class Decider:
 
 
 def _values_of(fact: Fact) -> list[float]:
-    """The values of a number in the units of its dimension, the year of a date, or the minutes of an hour."""
+    """The values of a number in the units of its dimension, the year of a date, or the seconds of a time."""
     measured = [key for key in fact.keys if isinstance(key, tuple) and (key[1] or key[0] != "date")]
     return [float(key[1]) for key in measured if key[0] != "weekday" and isinstance(key[1], int | float)]
 

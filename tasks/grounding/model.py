@@ -284,15 +284,13 @@ class Calibration(Contract):
 
 
 class LexicalModel(Contract):
-    """Weights over the ``WEIGHED`` features, standardised by ``centre`` and ``spread``; log-odds out."""
+    """Weights over the ``WEIGHED`` features; log-odds out."""
 
     name: str
     version: str
     features: tuple[str, ...]
     weights: tuple[float, ...]
     intercept: float
-    centre: tuple[float, ...]
-    spread: tuple[float, ...]
     knots: Knots
     supported_at: float = Field(ge=0, le=1)
     right: RightShares
@@ -309,22 +307,12 @@ class LexicalModel(Contract):
             raise ValueError(f"made for the features {self.features}, but this version has {WEIGHED}")
         return self
 
-    @cached_property
-    def _slopes(self) -> tuple[tuple[float, ...], float]:
-        slopes = tuple(weight / spread for weight, spread in zip(self.weights, self.spread, strict=True))
-        return slopes, self.intercept - math.fsum(
-            slope * centre for slope, centre in zip(slopes, self.centre, strict=True)
-        )
-
     def log_odds(self, features: Features) -> float:
         """Score of a claim before calibration."""
         if features.verbatim:
             return VERBATIM
-        slopes, constant = self._slopes
-        total = constant
-        for slope, value in zip(slopes, features, strict=False):  # the last feature has no weight
-            total += slope * value
-        return total
+        # The last feature has no weight.
+        return self.intercept + math.fsum(weight * value for weight, value in zip(self.weights, features, strict=False))
 
     def probability(self, features: Features) -> float:
         """Calibrated probability that the claim is supported; holds for data like the calibration's."""
