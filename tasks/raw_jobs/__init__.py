@@ -132,7 +132,7 @@ def has_blank_source(job: dict[str, Any]) -> bool:
     return any(not text.strip() for text in texts if isinstance(text, str))
 
 
-def shorten_metadata(job: dict[str, Any]) -> list[str]:
+def shorten_metadata(job: dict[str, Any]) -> dict[str, None]:
     """Takes the longest texts from the metadata of sources that have more than a source may have; returns their names.
 
     Retrievers from the web deliver the whole page beside its snippet.
@@ -143,14 +143,15 @@ def shorten_metadata(job: dict[str, Any]) -> list[str]:
         for name in longest_in(about) if isinstance(about, dict) else ():
             names[name] = None
             del about[name]
-    return [*names]
+    return names
 
 
-def longest_in(about: Mapping[str, Any]) -> list[str]:
+def longest_in(about: Mapping[str, Any]) -> dict[str, None]:
     """The keys of the longest texts, and of lists and objects of texts, without which metadata has its bounds."""
     lengths = {key: length for key, each in about.items() if (length := text_size(each))}
+    names: dict[str, None] = {}
     if sum(lengths.values()) <= MAX_METADATA_CHARACTERS // 2:
-        return []
+        return names
     # As JSON; what is nested too deeply for that is refused by its depth.
     sizes = Counter(
         {
@@ -158,10 +159,10 @@ def longest_in(about: Mapping[str, Any]) -> list[str]:
             for key, length in lengths.items()
         }
     )
-    excess, names = sizes.total() - MAX_METADATA_CHARACTERS, []
+    excess = sizes.total() - MAX_METADATA_CHARACTERS
     for name, size in sizes.most_common():
         if excess > 0:
-            names.append(name)
+            names[name] = None
             excess -= size
     return names
 

@@ -70,11 +70,11 @@ def possible_sources(values: Mapping[str, Any]) -> list[str]:
 def possible_questions(values: Mapping[str, Any]) -> list[str]:
     """The keys that could hold the question, the likeliest first."""
     texts = {
-        key: each.strip()
+        key: text
         for key, each in values.items()
         if isinstance(each, str)
-        and not _WORD.fullmatch(each.strip())
-        and (len(each) <= 3 * _LONG or _asks(each))
+        and not _WORD.fullmatch(text := each.strip())
+        and (len(text) <= 3 * _LONG or _asks(text))
         and not _REFERENCE.search(plain(key))
         and not is_field(field_of(key))
     }
@@ -88,7 +88,7 @@ def possible_answers(values: Mapping[str, Any]) -> list[str]:
 
 
 def _asks(text: str) -> bool:
-    return text.rstrip().endswith(("?", "\uff1f", "\u061f"))
+    return text.endswith(("?", "\uff1f", "\u061f"))
 
 
 def require_sources(values: Mapping[str, Any], jobs: int) -> None:

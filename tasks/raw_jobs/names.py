@@ -22,7 +22,7 @@ FIELDS = {
 """Other names of a job's fields, with the field. Two of one field in a row are refused: either could be the one that is meant."""
 
 USUAL = {
-    **dict.fromkeys(("input", "original_query", "user_query", "query_text", "query_str", "question_text", "user_question", "input_text", "instruction"), "query"),
+    **dict.fromkeys(("input", "original_query", "user_query", "query_text", "query_str", "question_text", "user_question", "input_text"), "query"),
     **dict.fromkeys(
         ("ctxs", "paragraphs", "nodes", "docs", "hits", "passage", "document", "paragraph", "knowledge", "evidence", "story", "entity_pages"), "context"
     ),
@@ -72,6 +72,7 @@ def plain(name: str) -> str:
     return _BETWEEN.sub("_", _CAPITAL.sub("_", name.strip())).lower()
 
 
+@lru_cache(maxsize=4_096)
 def field_of(name: str, *, check_only: bool = True) -> str:
     """The field of a job that is meant by a name in any spelling; the name itself where it is none."""
     form = plain(name)

@@ -32,8 +32,10 @@ def questions_of(row: Any, most: int = MOST_COPIED) -> Sequence[Any]:
             (inner, (*way, (each, key)))
             for each, way in level
             if len(way) < DEEPEST
+            # Once for each object: it may have a hundred thousand keys.
+            for answers in [_has(each, {"response"}, str)]
             for key, value in each.items()
-            if not is_field(key) and key != "answers" and (field_of(key) in _ASKS or not _has(each, {"response"}, str))
+            if not is_field(key) and key != "answers" and (field_of(key) in _ASKS or not answers)
             for inner in _objects(key, value)
         ]
     asking = [

@@ -3,9 +3,10 @@
 import re
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 from typing import Any
 
-from schemas.job import SHOWN_METADATA, SourceContext
+from schemas.job import MAX_SOURCES, SHOWN_METADATA, SourceContext
 from tasks.errors import InputError
 from tasks.raw_jobs.names import plain
 from tasks.raw_jobs.printed import structure
@@ -135,7 +136,8 @@ def read_sources(value: Any) -> list[dict[str, Any]]:
 
     Raises: InputError for what is no source, or an object without a text, naming its place and keys.
     """
-    each = [*_each(value)]
+    # What is over the limit is refused without a look at each.
+    each = [*islice(_each(value), MAX_SOURCES + 1)]
     sources = [
         _source(source, number) if isinstance(source, dict) else _text(source, number)
         for number, source in enumerate(each)

@@ -473,6 +473,11 @@ def test_an_id_around_a_question_is_its_own_but_not_that_of_several() -> None:
     assert ids == [(None, "d"), ("q", "d")]
 
 
+def test_many_objects_in_a_job_are_looked_at_once_each() -> None:
+    with pytest.raises(InputError, match="metadata: holds"):
+        parse_request({f"k{number}": {"a": 1} for number in range(40_000)})
+
+
 def test_questions_are_not_taken_apart_where_each_would_take_much_along() -> None:
     row = {"turns": [{"question": f"Why {n}?"} for n in range(400)], **{f"note {n}": n for n in range(400)}}
     assert questions_of(row) == (row,)
