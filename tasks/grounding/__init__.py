@@ -373,13 +373,12 @@ def summed_up(
     """
     counts = Counter(claim.verdict for claim in claims)
     checkable = len(claims) - counts[Verdict.NOT_CHECKABLE]
-    weakest = _weakest(claims)
     citation_recall, citation_precision = citation_scores(attributions)
     return Grounding(
         grounding_score=counts[Verdict.SUPPORTED] / checkable if checkable else None,
         confidence=_confidence(claims, right),
         decided=_decided_by(claims),
-        weakest=weakest,
+        weakest=_weakest(claims),
         citation_recall=citation_recall,
         citation_precision=citation_precision,
         claims=tuple(claims),
@@ -393,12 +392,8 @@ def summed_up(
 
 def _errors(claims: Sequence[Claim]) -> dict[ErrorKind, int]:
     """Counts the wrong claims by the kind of their error."""
-    counts = Counter(
-        claim.error.kind
-        for claim in claims
-        if claim.error is not None and claim.verdict in {Verdict.UNSUPPORTED, Verdict.CONTRADICTED}
-    )
-    return {kind: counts[kind] for kind in ErrorKind if counts[kind]}
+    wrong = (claim for claim in claims if claim.verdict in {Verdict.UNSUPPORTED, Verdict.CONTRADICTED})
+    return dict(Counter(claim.error.kind for claim in wrong if claim.error is not None))
 
 
 def _weakest(claims: Sequence[Claim]) -> int | None:
@@ -426,7 +421,7 @@ def _confidence(claims: Sequence[Claim], right: RightShares) -> float | None:
 
 def _decided_by(claims: Sequence[Claim]) -> dict[str, int]:
     """The number of claims that each layer decided."""
-    return dict(sorted(Counter(claim.checker or "" for claim in claims if claim.verdict in DECIDED).items()))
+    return dict(Counter(claim.checker or "" for claim in claims if claim.verdict in DECIDED))
 
 
 def _right_share(claim: Claim, right: RightShares) -> float | None:

@@ -131,9 +131,9 @@ class Decider:
         is_derived = bool(own.amounts or "clock" in own.group) and own.kind is Kind.DATE and self._follows(own, ())
         if is_derived or self._is_in_range(own, place, other):
             return True
-        having = [there for there in self._places if there is not place and self._share_of_held([own], there)]
-        shares = [self._share_of_held(self._claim.facts, there) for there in having]
-        return max(shares, default=0) > self._share_of_held(self._claim.facts, place)
+        least = self._share_of_held(self._claim.facts, place)
+        having = (there for there in self._places if there is not place and self._share_of_held([own], there))
+        return any(self._share_of_held(self._claim.facts, there) > least for there in having)
 
     def _named(self, source: int) -> frozenset[Hashable]:
         """The facts of the metadata of a source that the prompt shows."""
@@ -242,8 +242,6 @@ class Decider:
     def _is_in_its_place(self, fact: Fact, place: _Place, at: int) -> bool:
         """Tells whether a name of a place stands where the claim has another one: behind the same word, or beside the same fact."""
         other = place.facts.facts[at]
-        if len(self._claim.of(fact)) == 1:
-            return False
         if fact.role and fact.role == other.role:
             return True
         own = self._claim.facts.index(fact)
@@ -284,20 +282,16 @@ class Decider:
             self._claim.facts, self._claim.facts.index(fact)
         ):
             return True
-        if "time" in fact.group and sum("clock" in other.group for other in facts) > 1:
-            return True
         return any(self._is_in_range(fact, place, facts[at]) for at in rivals)
 
-    def _is_in_range(self, own: Fact | None, place: _Place, other: Fact | None) -> bool:
+    def _is_in_range(self, own: Fact, place: _Place, other: Fact | None) -> bool:
         """Tells whether a number or date of a place is an end of a range, in which that of the claim may lie.
 
         A weekday, an hour or a date does not where it is an end of a range itself, or beyond both.
         """
-        if own is None or other is None or (ends := _range_of(place.facts, other)) is None:
+        if other is None or (ends := _range_of(place.facts, other)) is None:
             return False
-        if own.kind is not Kind.DATE:
-            return True
-        return _range_of(self._claim, own) is None and not _is_beyond(own, *ends)
+        return own.kind is not Kind.DATE or (_range_of(self._claim, own) is None and not _is_beyond(own, *ends))
 
     def _follows(self, fact: Fact, factors: Sequence[float] = FACTORS) -> bool:
         """Tells whether a number is the sum, difference, product or share of two remaining, or nearly one of them."""
