@@ -84,10 +84,11 @@ def _readings(claim: Sequence[Fact], facts: Sequence[Fact]) -> Iterator[Sequence
     stated = {key for fact in claim for key in fact.keys}
     full, *rest = parts or [[]]
     for part in rest:
+        if part[0].role == RELATIVE:
+            # What it says is of its noun, not of the subject.
+            continue
         shared = next((at for at, fact in enumerate(full) if fact.covers.isdisjoint(stated)), len(full))
         is_denied = shared < len(full) and full[shared].denies
-        if part[0].role == RELATIVE:
-            continue
         if (
             0 < shared < len(full)
             # No pool, gym or sauna.
@@ -273,8 +274,9 @@ def _are_alike(fact: Fact, other: Fact) -> bool:
     return any(
         # A shorter beginning may turn the rest: unopened, Verkauf.
         own[:4] == there[:4] or own[4:].endswith(there) or there[4:].endswith(own)
-        for own in map(str, fact.keys)
-        for there in map(str, other.keys)
+        for own in fact.keys
+        for there in other.keys
+        if isinstance(own, str) and isinstance(there, str)
     )
 
 

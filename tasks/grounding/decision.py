@@ -242,6 +242,9 @@ class Decider:
     def _is_in_its_place(self, fact: Fact, place: _Place, at: int) -> bool:
         """Tells whether a name of a place stands where the claim has another one: behind the same word, or beside the same fact."""
         other = place.facts.facts[at]
+        if len(self._claim.of(fact)) == 1:
+            # An initial: U.S.
+            return False
         if fact.role and fact.role == other.role:
             return True
         own = self._claim.facts.index(fact)
@@ -296,9 +299,9 @@ class Decider:
     def _follows(self, fact: Fact, factors: Sequence[float] = FACTORS) -> bool:
         """Tells whether a number is the sum, difference, product or share of two remaining, or nearly one of them."""
         targets, is_date = _values_of(fact), fact.kind is Kind.DATE
-        listed = [
-            value for other in self._numbers for value in (*_values_of(other), *(is_date * other.amounts)) if value
-        ]
+        listed = [value for other in self._numbers for value in _values_of(other) if value]
+        if is_date:
+            listed += [amount for other in self._numbers for amount in other.amounts if amount]
         values = [*list(dict.fromkeys(listed))[:_MOST_NUMBERS], *factors]
         if fact.kind is Kind.NUMBER and any(
             abs(value - target) <= ROUGHLY * abs(value) for value in values for target in targets

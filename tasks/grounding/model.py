@@ -132,7 +132,7 @@ def measure(search: SourceSearch, claim_text: ClaimText) -> Measurement:
         name
         for name in claim_text.names
         # Chinese, and China: other forms of a name have its first letters, too.
-        if not (search.holds(stem_of(name)) or any(name[:4] in content.lower() for content in search.contents))
+        if not (search.holds(stem_of(name)) or search.has_letters(name[:4]))
     ]
     features = Features(
         letters=sum(piece in passages for piece in pieces) / (len(pieces) or 1),

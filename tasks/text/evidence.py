@@ -91,10 +91,14 @@ class SourceWords:
         self._indexes: list[SourceIndex | None] = [None] * len(sources)
 
     @cached_property
+    def lower(self) -> list[str]:
+        """Each source in lower case."""
+        return [source.content.lower() for source in self.sources]
+
+    @cached_property
     def small(self) -> list[str | None]:
         """Each source in lower case; None for one with letters that have several forms."""
-        contents = (source.content.lower() for source in self.sources)
-        return [content if is_plain_latin(content) else None for content in contents]
+        return [content if is_plain_latin(content) else None for content in self.lower]
 
     def search(self, scope: Collection[int] | None = None) -> "SourceSearch":
         """The search within a scope of the sources, the same one each time; None: all."""
@@ -266,6 +270,10 @@ class SourceSearch:
         self.look_for({word})
         titles = self._words.titles
         return any(word in self._words.read(source) or word in titles[source] for source in self.sources)
+
+    def has_letters(self, letters: str) -> bool:
+        """Tells whether any source has some letters in a row, in either case."""
+        return any(letters in self._words.lower[source] for source in self.sources)
 
     # ---- windows ----
 

@@ -72,10 +72,11 @@ class SourceIndex:
         for number in filter(searched.__contains__, numbers):
             if number == BREAK:
                 piece += 1
-            elif (at := bisect_left(pieces := postings.setdefault(number, []), piece)) == len(pieces) or pieces[
-                at
-            ] != piece:
-                # A number word may stand further on.
+                continue
+            pieces = postings.setdefault(number, [])
+            # A number word may stand further on.
+            at = bisect_left(pieces, piece)
+            if at == len(pieces) or pieces[at] != piece:
                 pieces.insert(at, piece)
         return postings
 

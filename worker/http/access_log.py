@@ -1,4 +1,4 @@
-"""Writes who was refused unknown, and, where the setting asks for it, who read what: lines of the log, with the address."""
+"""Logs refused requests of nobody known, and, where the setting asks for it, who read what, each with the address."""
 
 import logging
 import time

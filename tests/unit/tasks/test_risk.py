@@ -224,6 +224,10 @@ def test_a_word_or_a_sign_of_another_meaning_is_no_copy(source: str, claim: str)
         ("Der Test dauert eine Viertelstunde.", "Der Test dauert 15 Minuten."),
         ("The rink is open from 7 to 9 p.m. on Fridays.", "The rink is open from 19:00 to 21:00 on Fridays."),
         ("The film starts at 20:15. It lasts 90 minutes.", "The film ends at 21:45."),
+        (
+            "Sandra Lee was the first woman on the United States Supreme Court.",
+            "Sandra Lee was the first woman on the U.S. Supreme Court.",
+        ),
         ("Lots A, B and C weigh 3, 6 and 9 kg respectively.", "Lot C weighs 9 kg."),
         ("Der See ist etwa 40 Meter tief.", "Der See ist rund 40 Meter tief."),
         ("Sie verkaufte ihre Sammlung nach Rom.", "Sie verkaufte ihre Münzsammlung nach Rom."),
