@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from importlib.resources import files
-from sys import maxsize
 from time import monotonic
 from urllib.parse import quote
 
@@ -47,16 +46,19 @@ class RedisBuckets:
 
     def __init__(self, redis_url: str, key_prefix: str = "") -> None:
         # No retries of the client's own: a second try would be counted twice.
-        self._redis = redis.Redis.from_url(
+        pool = redis.BlockingConnectionPool.from_url(
             redis_url,
+            # Jobs of one tenant may name any number of models: a hundred that connect at once would take too long for all.
+            max_connections=16,
+            # The wait for one; each exchange has its own bound.
+            timeout=None,
             socket_timeout=PATIENCE_S,
             socket_connect_timeout=PATIENCE_S,
             socket_keepalive=True,
             health_check_interval=10,
             retry=None,
-            # One for each model: jobs of one tenant may name any number at once.
-            max_connections=maxsize,
         )
+        self._redis = redis.Redis.from_pool(pool)
         self._prefix = key_prefix
         self._exchange = self._redis.register_script(_script())
 
