@@ -1,6 +1,7 @@
-"""Ends a background task for certain, and waits for an event for a bounded time."""
+"""Ends a background task for certain, keeps cancellations that libraries lose, and waits for an event for a bounded time."""
 
 import asyncio
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -19,6 +20,19 @@ async def cancel(task: asyncio.Task[Any]) -> None:
         await asyncio.wait([task], timeout=CANCEL_AGAIN_S)
     if not task.cancelled():
         task.result()
+
+
+def lost_cancellation() -> Callable[[], None]:
+    """The function that raises a cancellation of the running task that comes from here on and is lost, as ``cancel`` tells."""
+    task = asyncio.current_task()
+    assert task is not None
+    before = task.cancelling()
+
+    def require() -> None:
+        if task.cancelling() > before:
+            raise asyncio.CancelledError
+
+    return require
 
 
 async def is_set_within(event: asyncio.Event, seconds: float) -> bool:

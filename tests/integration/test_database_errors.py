@@ -202,3 +202,28 @@ async def test_an_opening_that_is_cancelled_leaves_no_task_that_could_keep_its_l
         await opening
     async with asyncio.timeout(10):
         await asyncio.gather(*asyncio.all_tasks() - {asyncio.current_task()})
+
+
+@pytest.mark.parametrize("turns", range(5))
+async def test_a_cancellation_that_comes_with_a_connection_is_not_lost(database_url: str, turns: int) -> None:
+    """``turns`` of the loop lie between the return of the only connection and the cancellation of who waits for it."""
+    database = Database(database_url, size=1)
+    await database.open()
+
+    async def use() -> None:
+        async with database.connection():
+            await asyncio.Event().wait()
+
+    async with database.connection():
+        using = asyncio.create_task(use())
+        await _pass(turns=20)  # it waits for the connection
+    await _pass(turns)
+    using.cancel()
+    await asyncio.wait([using], timeout=5)
+    assert using.cancelled()
+    await database.close()
+
+
+async def _pass(turns: int) -> None:
+    for _ in range(turns):
+        await asyncio.sleep(0)

@@ -22,6 +22,7 @@ from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
 from schemas.base import EARLIEST, LATEST
 from tasks.errors import LedgerError, LedgerUnavailable, NightdeskError, SchemaMismatch, Unstorable
+from worker.cancellation import lost_cancellation
 from worker.ledger.addresses import safe_url
 
 log = logging.getLogger(__name__)
@@ -292,9 +293,11 @@ class Database:
 
         The pool would go on trying and then only say that time is up; one connection says at once, and why.
         """
+        raise_lost = lost_cancellation()
         try:
             await self._look_for_pooler()
             await self._pool.open(wait=True, timeout=POOL_WAIT.total_seconds())
+            raise_lost()
         except BaseException as error:
             # Its workers swallow a cancellation that comes together with their connection, and then keep the loop from ending.
             await self._pool.close()
@@ -347,8 +350,10 @@ class Database:
 
         Raises: also ``psycopg.errors.UniqueViolation``, as it is: it names the index.
         """
+        raise_lost = lost_cancellation()
         try:
             async with self._place(urgent=urgent), self._take() as connection:
+                raise_lost()
                 patience = asyncio.get_running_loop().call_later(within_s, hang_up, connection)
                 if self.pooled:
                     connection.prepare_threshold = None
