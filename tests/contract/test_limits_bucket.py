@@ -1,7 +1,7 @@
-"""One suite over both buckets of a model: in memory, and in Redis with a clock that the test sets."""
+"""The bucket of a model in Redis, with a clock that the test sets, and the shares of workers without it."""
 
 from collections.abc import Callable, Iterator
-from itertools import pairwise
+from itertools import cycle, pairwise
 from typing import Any
 from uuid import uuid4
 
@@ -17,14 +17,13 @@ from worker.limits.bucket import (
     CUT_FACTOR,
     LEARNED_KEPT,
     LEAST_FACTOR,
-    SLICES,
     SLOT_KEPT_S,
     SLOT_RESERVED_S,
     Acquire,
-    Bucket,
     Exchange,
     ExchangeReply,
     Feedback,
+    LocalShare,
     Release,
 )
 from worker.limits.rates import Rates
@@ -36,15 +35,15 @@ START = 1_790_000_000.0
 class TimedBucket:
     """A bucket with a clock."""
 
-    def __init__(self, exchange: Callable[[Exchange], ExchangeReply], set_clock: Callable[[float], object]) -> None:
-        self._exchange = exchange
-        self._set_clock = set_clock
-        self.now = START
-        set_clock(self.now)
+    now = START
+
+    def __init__(self, runner: Runner, buckets: RedisBuckets, client: "redis.Redis") -> None:
+        self._runner, self._buckets, self._client = runner, buckets, client
+        self.later(0)
 
     def later(self, seconds: float) -> None:
         self.now += seconds
-        self._set_clock(self.now)
+        self._client.set("test:clock", repr(self.now))
 
     def exchange(
         self,
@@ -55,19 +54,12 @@ class TimedBucket:
         owed: int = 0,
         **notice: Any,
     ) -> ExchangeReply:
-        return self._exchange(
-            Exchange(rates, requests, settle, Feedback(**notice), tuple(job.id for job in held), owed)
-        )
+        order = Exchange(rates, requests, settle, Feedback(**notice), tuple(job.id for job in held), owed)
+        return self._runner.run(self._buckets.exchange("p", "m/{1}", order))
 
 
-@pytest.fixture(params=["memory", "redis"])
-def timed_bucket(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[TimedBucket]:
-    if request.param == "memory":
-        clock = [START]
-        bucket = Bucket(lambda: clock[0])
-        yield TimedBucket(bucket.exchange, lambda at: clock.__setitem__(0, at))
-        return
-    servers: Servers = request.getfixturevalue("servers")
+@pytest.fixture
+def timed_bucket(servers: Servers, monkeypatch: pytest.MonkeyPatch) -> Iterator[TimedBucket]:
     script = redis_bucket._script().replace("redis.call('TIME')", "{redis.call('GET', 'test:clock'), '0'}")
     assert "test:clock" in script
     monkeypatch.setattr(redis_bucket, "_script", lambda: script)
@@ -78,10 +70,7 @@ def timed_bucket(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
             return RedisBuckets(servers.redis_url)
 
         buckets = runner.run(make())
-        yield TimedBucket(
-            lambda exchange: runner.run(buckets.exchange("p", "m/{1}", exchange)),
-            lambda at: client.set("test:clock", repr(at)),
-        )
+        yield TimedBucket(runner, buckets, client)
         runner.run(buckets.close())
 
 
@@ -132,6 +121,19 @@ def test_no_window_holds_more_than_the_limit_and_nearly_all_of_it_is_used(
     assert used >= 0.95 * limit - max(weight for _, weight in granted)
     # Paced: no tenth of a minute holds much more than a tenth of the limit.
     assert worst_window(granted, 6.0) <= limit * (0.1 + BURST) + 2 * max(weight for _, weight in granted)
+
+
+@pytest.mark.parametrize("sizes", [[150], [700], [20_000], [10, 700, 4_400]])
+def test_no_window_of_all_shares_without_redis_holds_more_than_the_limit(sizes: list[float]) -> None:
+    clock, calls, tokens = [START], list[tuple[float, float]](), cycle(sizes)
+    shares = [LocalShare(lambda: clock[0]) for _ in range(4)]
+    for _ in range(3_000):
+        for share in shares:
+            call = acquire(tokens=next(tokens))
+            reply = share.exchange(Exchange(rates_of(tokens=90_000), (call, call), workers=4))
+            calls += [(clock[0], call.weights[1])] * reply.granted
+        clock[0] += 0.1
+    assert 0.6 * 90_000 < worst_window(calls) <= 1.02 * 90_000
 
 
 def test_the_wait_is_the_time_until_the_next_call_may_go(timed_bucket: TimedBucket) -> None:
@@ -364,10 +366,8 @@ def test_a_bucket_unused_for_a_period_is_dropped(timed_bucket: TimedBucket) -> N
     drain(timed_bucket, rules, 70, acquire, step=0.5)
     timed_bucket.later(1_000)
     assert len(drain(timed_bucket, rules, 60, acquire, step=0.5)) >= 0.95 * 590
-    assert SLICES == 120
 
 
-@pytest.mark.parametrize("timed_bucket", ["redis"], indirect=True)
 def test_a_new_redis_whose_clock_is_behind_stops_no_calls(timed_bucket: TimedBucket) -> None:
     minute = rates_of(requests=60, concurrency=2)
     used = drain(timed_bucket, minute, 60, acquire, step=1.0)
@@ -380,7 +380,6 @@ def test_a_new_redis_whose_clock_is_behind_stops_no_calls(timed_bucket: TimedBuc
     assert worst_window(again) <= 61
 
 
-@pytest.mark.parametrize("timed_bucket", ["redis"], indirect=True)
 @pytest.mark.parametrize("of_slots", [False, True])
 def test_what_another_program_writes_in_place_of_a_bucket_is_replaced(
     timed_bucket: TimedBucket, servers: Servers, *, of_slots: bool

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Iterator
 from itertools import cycle
+from time import monotonic, time
 from types import SimpleNamespace
 from uuid import uuid4
 
@@ -59,13 +60,15 @@ async def work(
     ]  # fmt: skip
     job = make_leased()
     calls: list[tuple[float, int]] = []
+    # Without Redis, permits are dated by the clock of the process.
+    ahead_s = time() - monotonic()
 
     async def busy(limiter: RateLimiter) -> None:
         while True:
             tokens = next(sizes)
             permit = await limiter.permit(job, make_call(body=b"x" * 4 * tokens))
             if isinstance(permit, Permit):
-                calls.append((permit.taken_at_s, tokens))
+                calls.append((permit.taken_at_s + (0.0 if permit.shared else ahead_s), tokens))
                 limiter.answered(permit, completion(input_tokens=tokens))
 
     tasks = [asyncio.create_task(busy(limiter)) for limiter in desks for _ in range(6)]

@@ -1,18 +1,16 @@
-"""The bucket of one provider and model in memory: the calls that may go now, and the time of the next one.
+"""The bucket of one provider and model: what a worker sends to it and gets back, its rules, and a worker's share without it.
 
-Two rules guard each dimension. *Pace*: calls are spread evenly, with at most ``BURST`` of a period saved up (GCRA, the
-leaky bucket as a meter: ITU-T I.371). *Window*: the use of the last period, counted in ``SLICES`` slices, never exceeds
-the limit; so not even heavy calls add up to more in any window.
-
-``exchange.lua`` is the same algorithm in Redis; ``tests/contract/test_limits_bucket.py`` runs over both.
+The bucket lies in Redis, and ``exchange.lua`` keeps it. Two rules guard each dimension. *Pace*: calls are spread evenly, with
+at most ``BURST`` of a period saved up (GCRA, the leaky bucket as a meter: ITU-T I.371). *Window*: the use of the last period,
+counted in ``SLICES`` slices, never exceeds the limit; so not even heavy calls add up to more in any window.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from time import monotonic
 from uuid import UUID
 
-from worker.limits.rates import DIMENSIONS, NONE, REQUESTS, Rates
+from worker.limits.rates import DIMENSIONS, NONE, Rates
 
 SLICES = 120
 """Parts of a period in which the window is counted; a wait is at most one part too long, under 1 %."""
@@ -134,194 +132,64 @@ class ExchangeReply:
     """The breaker is not closed."""
 
 
-@dataclass(slots=True)
-class _Meter:
-    """Pace and window of one dimension."""
-
-    due: float = 0.0
-    total: float = 0.0
-    slices: dict[int, float] = field(default_factory=dict)
-
-    def expire(self, now: float, period: float) -> None:
-        width = period / SLICES
-        while self.slices and ((oldest := next(iter(self.slices))) + 1) * width <= now - period:
-            self.total -= self.slices.pop(oldest)
-
-    def wait(self, now: float, period: float, most: float, weight: float) -> float:
-        """The seconds until the weight fits; 0 when it does."""
-        if most <= 0 or weight <= 0:
-            return 0.0
-        wait = max(0.0, self.due - BURST * period - now)
-        remaining, width = self.total, period / SLICES
-        for oldest, amount in self.slices.items():
-            # A call heavier than the whole limit goes when the window is empty.
-            if remaining + weight <= most or remaining <= 0:
-                break
-            remaining -= amount
-            wait = max(wait, (oldest + 1) * width + period - now)
-        return wait
-
-    def take(self, now: float, at: float, period: float, most: float, weight: float) -> None:
-        """Counts a weight (negative: returned) that was taken at ``at``."""
-        if most > 0:
-            self.due = max(self.due, now) + weight * period / most
-        place = int(min(at, now) * SLICES / period)
-        if weight > 0 and place not in self.slices:
-            # A correction of a slice that is gone: counted in the next one, so that the slices stay in order.
-            place = next((later for later in self.slices if later > place), place)
-        if place in self.slices or weight > 0:
-            self.slices[place] = self.slices.get(place, 0.0) + weight
-            self.total += weight
-
-    def rate(self, now: float, period: float) -> float:
-        """The use per period, over as much of the last one as there was."""
-        if not self.slices:
-            return 0.0
-        since = next(iter(self.slices)) * period / SLICES
-        return self.total * period / max(now - since, period / 60)
-
-
-class Bucket:
-    """A bucket in memory; ``clock`` gives seconds."""
+class LocalShare:
+    """The share of one process while Redis is away, which is simple: calls evenly spaced, and none while the provider needs a pause."""
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self._clock = clock
-        self._meters = [_Meter() for _ in DIMENSIONS]
-        self._slots: dict[UUID, float] = {}
-        self._factor, self._before, self._cut_at = 1.0, 1.0, float("-inf")
-        self._guessed = False
-        self._learned = [*NONE]
-        self._learned_at = 0.0
-        self._reserved_until = 0.0
-        self._paused_until = 0.0
-        self._urgent_until = 0.0
-        self._open_until = 0.0
-        self._trips = 0
+        self._due = [0.0] * len(DIMENSIONS)
+        """By dimension the time of the next call."""
+        self._learned = NONE
+        self._blocked_until = 0.0
+        self._broken = False
 
     def exchange(self, request: Exchange) -> ExchangeReply:
-        """Counts the calls that ended, then grants the calls that fit."""
-        now = self._clock()
-        period = request.rates.period_s
-        for meter in self._meters:
-            meter.expire(now, period)
-        limits = self._limits(request.rates, now)
-        self._apply_feedback(request, now, limits)
-        limits = self._limits(request.rates, now)
-        share = [most / request.workers for most in limits]
-        for end in request.releases:
-            self._slots.pop(end.id, None)
-            self._take(end.taken_at_s, now, period, share, end.more)
-        if request.rates.concurrency:
-            self._slots |= dict.fromkeys(request.active, now + SLOT_KEPT_S)
-        self._slots = {name: until for name, until in self._slots.items() if until > now}
+        """Grants the calls that fit."""
+        now, limits = self._heed(request)
+        blocked_s = max(0.0, self._blocked_until - now)
         granted, wait, why = 0, 0.0, ""
         for acquire in request.acquires:
-            wait, why = self._refusal(request, acquire, now, share)
-            if why == "slots" and granted < request.owed:
-                wait = self._reserve(acquire, now, wait)
-            if why:
+            if blocked_s:
+                wait, why = blocked_s, "breaker" if self._broken else "pause"
                 break
-            if self._trips:
-                # One call goes as a probe; unless it is answered well, the next pause is longer.
-                self._trips += 1
-                self._open_until = now + min(COOL * 2 ** (self._trips - 1), LONGEST_COOL) * period
-            self._grant(request, acquire, now, share)
+            if request.rates.concurrency and granted >= request.owed:
+                wait, why = SLOT_WAIT_S, "slots"
+                break
+            due = (at for at, most, weight in zip(self._due, limits, acquire.weights, strict=True) if most and weight)
+            if (least_s := max(due, default=now) - BURST * request.rates.period_s - now) > 0:
+                wait, why = least_s, "limit"
+                break
+            self._take(request, now, limits, acquire.weights)
             granted += 1
-        blocked_s = max(0.0, self._paused_until - now, self._open_until - now if self._trips else 0.0)
-        return ExchangeReply(granted, now, wait, why, tuple(limits), blocked_s, self._trips > 0)
+        return ExchangeReply(granted, now, wait, why, limits, blocked_s, self._broken and blocked_s > 0)
 
-    def note(self, request: Exchange, acquires: tuple[Acquire, ...]) -> None:
+    def note(self, request: Exchange, acquires: Iterable[Acquire]) -> None:
         """Counts calls that the shared bucket granted, so that this one knows of them when it has to decide alone."""
-        now, period = self._clock(), request.rates.period_s
-        share = [most / request.workers for most in self._limits(request.rates, now)]
-        for meter in self._meters:
-            meter.expire(now, period)
+        now, limits = self._heed(request)
         for acquire in acquires:
-            self._grant(request, acquire, now, share)
-        for meter in self._meters:
-            # The shared bucket may grant more than our share for long: that must not add up to a debt.
-            meter.due = min(meter.due, now + 2 * BURST * period)
+            self._take(request, now, limits, acquire.weights)
+        # The shared bucket may grant more than our share for long: that must not add up to a debt.
+        self._due = [min(due, now + 2 * BURST * request.rates.period_s) for due in self._due]
 
-    # ---- limits ----
+    def _heed(self, request: Exchange) -> tuple[float, tuple[float, ...]]:
+        """Takes over the feedback of the calls that ended; returns the time, and the limits of all processes together."""
+        now, period, feedback = self._clock(), request.rates.period_s, request.feedback
+        if feedback.trip or feedback.rate_limited or feedback.pause_s:
+            pause_s = max(feedback.pause_s, (COOL if feedback.trip else CUT_PAUSE) * period)
+            self._blocked_until, self._broken = max(self._blocked_until, now + pause_s), feedback.trip
+        self._learned = tuple(new or old for new, old in zip(feedback.learned, self._learned, strict=True))
+        set_and_learned = zip(request.rates.most, self._learned, strict=True)
+        limits = tuple(min(filter(None, each), default=0.0) for each in set_and_learned)
+        for end in request.releases:
+            for at, (most, more) in enumerate(zip(limits, end.more, strict=True)):
+                self._due[at] += more * period * request.workers / most if most else 0.0
+        return now, limits
 
-    def _limits(self, rates: Rates, now: float) -> list[float]:
-        if now - self._learned_at > LEARNED_KEPT * rates.period_s:
-            self._learned, self._guessed = [*NONE], False
-        factor = self._grown(rates, now)
-        limits = [
-            min(filter(None, (most, learned)), default=0.0) * min(1.0, factor)
-            for most, learned in zip(rates.most, self._learned, strict=True)
-        ]
-        if self._guessed:
-            # A guess may grow beyond itself.
-            limits[REQUESTS] = self._learned[REQUESTS] * factor
-        return limits
-
-    def _grown(self, rates: Rates, now: float) -> float:
-        return grown(self._factor, self._before, min((now - self._cut_at) / rates.period_s, LEARNED_KEPT))
-
-    def _apply_feedback(self, request: Exchange, now: float, limits: list[float]) -> None:
-        feedback, period = request.feedback, request.rates.period_s
-        for at, learned in enumerate(feedback.learned):
-            if learned > 0:
-                self._learned[at], self._learned_at = learned, now
-                self._guessed &= at != REQUESTS
-        if feedback.rate_limited and now - self._cut_at >= CUT_PAUSE * period:
-            rate = self._meters[REQUESTS].rate(now, period) * request.workers
-            if limits[REQUESTS] <= 0:
-                # Without a known limit: the present rate is too much.
-                self._learned[REQUESTS], self._learned_at, self._guessed = max(1.0, rate), now, True
-            # A guess may have outgrown the demand: the rate of the calls was too much, not that of the guess.
-            most = max(1.0, rate / self._learned[REQUESTS]) if self._guessed else 1.0
-            self._before = max(LEAST_FACTOR, min(most, self._grown(request.rates, now)))
-            self._factor, self._cut_at = max(LEAST_FACTOR, self._before * CUT_FACTOR), now
-        if feedback.pause_s > 0:
-            self._paused_until = max(self._paused_until, now + feedback.pause_s)
-        if feedback.well:
-            self._trips, self._open_until = 0, 0.0
-        if self._trips == 0 and (feedback.trip or feedback.probe):
-            self._trips, self._open_until = 1, now + (COOL * period if feedback.trip else 0.0)
-
-    # ---- granting ----
-
-    def _refusal(self, request: Exchange, acquire: Acquire, now: float, share: list[float]) -> tuple[float, str]:
-        """The seconds that a call has to wait, and the reason; an empty reason when it may go."""
-        period = request.rates.period_s
-        if now < self._paused_until:
-            return self._paused_until - now, "pause"
-        if self._trips and now < self._open_until:
-            return self._open_until - now, "breaker"
-        if not acquire.urgent and now < self._urgent_until:
-            if self._slots.pop(acquire.id, None):
-                self._reserved_until = 0.0
-            return self._urgent_until - now, "urgent"
-        most = max(1, request.rates.concurrency // request.workers) if request.rates.concurrency else 0
-        if most and len(self._slots) - (acquire.id in self._slots) >= most:
-            wait, why = period / SLICES, "slots"
-        else:
-            waits = map(_Meter.wait, self._meters, [now] * len(share), [period] * len(share), share, acquire.weights)
-            wait = max(waits)
-            why = "limit" if wait > 0 else ""
-        if acquire.urgent:
-            self._urgent_until = now + min(wait + period / SLICES, URGENT_HELD * period) if why else 0.0
-        return wait, why
-
-    def _reserve(self, acquire: Acquire, now: float, wait: float) -> float:
-        """Reserves the next slot, one at a time; returns the seconds until the call asks again."""
-        if acquire.id not in self._slots and now < self._reserved_until:
-            return wait
-        self._slots[acquire.id] = self._reserved_until = now + SLOT_RESERVED_S
-        return SLOT_WAIT_S
-
-    def _grant(self, request: Exchange, acquire: Acquire, now: float, share: list[float]) -> None:
-        if request.rates.concurrency:
-            if acquire.id in self._slots:
-                self._reserved_until = 0.0
-            self._slots[acquire.id] = now + SLOT_KEPT_S
-        self._take(now, now, request.rates.period_s, share, acquire.weights)
-
-    def _take(self, at_s: float, now: float, period: float, share: list[float], weights: Sequence[float]) -> None:
-        for at, (meter, most, weight) in enumerate(zip(self._meters, share, weights, strict=True)):
-            # Requests are counted also without a limit, so that a refusal can make one.
-            if weight and (most > 0 or at == REQUESTS):
-                meter.take(now, at_s, period, most, weight)
+    def _take(self, request: Exchange, now: float, limits: tuple[float, ...], weights: tuple[float, ...]) -> None:
+        """Spaces the next call from this one, so far that a window which both bound holds no more than the share."""
+        for at, (most, weight) in enumerate(zip(limits, weights, strict=True)):
+            if most and weight:
+                share = most / request.workers
+                between = (1 - BURST) * share - weight
+                periods = weight / between if between > weight else max(1.0, weight / share) + BURST
+                self._due[at] = max(self._due[at], now) + periods * request.rates.period_s

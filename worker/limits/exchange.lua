@@ -1,4 +1,4 @@
--- The bucket of one provider and model: the algorithm of bucket.py, with Redis's clock as the clock of all workers.
+-- The bucket of one provider and model: the rules of bucket.py, with Redis's clock as the clock of all workers.
 -- KEYS[1]: a hash with the bucket; KEYS[2]: a sorted set with the calls under way, by the end of their slots.
 -- ARGV[1]: an Exchange, ARGV[2]: the constants of bucket.py, both as JSON. Returns an ExchangeReply as JSON. Times are seconds.
 local key, slots = KEYS[1], KEYS[2]

@@ -14,7 +14,7 @@ from uuid import UUID
 
 from tasks.ports.limits import Denied, DenyReason
 from worker.cancellation import is_set_within
-from worker.limits.bucket import Acquire, Bucket, Exchange, ExchangeReply, Feedback, Release
+from worker.limits.bucket import Acquire, Exchange, ExchangeReply, Feedback, LocalShare, Release
 from worker.limits.rates import CALL_S, NONE, Rates
 
 BLOCK = 50
@@ -111,11 +111,11 @@ def _moving(average: float | None, newest: float) -> float:
 class PermitQueue:
     """The queue of one provider and model; belongs to one event loop."""
 
-    def __init__(self, provider: str, model: str, rates: Rates, bucket: Bucket) -> None:
+    def __init__(self, provider: str, model: str, rates: Rates) -> None:
         self.provider = provider
         self.model = model
         self.rates = rates
-        self.bucket = bucket
+        self.share = LocalShare()
         self.estimate = Estimate()
         self.urgent: deque[QueueEntry] = deque()
         self.bulk: deque[QueueEntry] = deque()

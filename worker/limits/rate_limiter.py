@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from datetime import timedelta
-from time import monotonic, time
+from time import monotonic
 from typing import Protocol
 from uuid import UUID
 
@@ -16,7 +16,7 @@ from schemas.model_call import Completion
 from tasks.calls.retry import REFUSED_LANE
 from tasks.ports import Call, Denied, DenyReason, Leased, Limits, Permit, Room
 from worker.cancellation import cancel
-from worker.limits.bucket import Acquire, Bucket, Release
+from worker.limits.bucket import Acquire, Release
 from worker.limits.lanes import LaneHealth, Lanes, PausedLane, SlowStart, Unreachable
 from worker.limits.permit_queue import SLOT_RENEWAL_S, PermitQueue, QueueEntry
 from worker.limits.presence import EVERY_S
@@ -109,8 +109,6 @@ class RateLimiter(Limits):
                 *(of_model for own in settings.providers.values() for of_model in (own.model_limits or {}).values()),
             )
         )
-        # Slices are counted by wall time as in Redis, but a step of the clock must not empty or fill them.
-        self._offset = time() - monotonic()
 
     # ---- the port ----
 
@@ -296,7 +294,7 @@ class RateLimiter(Limits):
         if queue is None:
             self._forget_idle()
             rates = rates_of(self._settings, provider, model, self._period_s)
-            queue = self._queues[provider, model] = PermitQueue(provider, model, rates, Bucket(self._now))
+            queue = self._queues[provider, model] = PermitQueue(provider, model, rates)
         return queue
 
     def _forget_idle(self) -> None:
@@ -308,9 +306,6 @@ class RateLimiter(Limits):
                 key: queue for key, queue in self._queues.items()
                 if queue.waiting or queue.unsent or queue.active or now - queue.asked_at < IDLE_S
             }  # fmt: skip
-
-    def _now(self) -> float:
-        return monotonic() + self._offset
 
     def _offline(self, provider: str) -> bool:
         own = self._settings.providers.get(provider)

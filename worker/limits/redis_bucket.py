@@ -63,7 +63,7 @@ class RedisBuckets:
         self._exchange = self._redis.register_script(_script())
 
     async def exchange(self, provider: str, model: str, request: Exchange) -> ExchangeReply:
-        """Does ``Bucket.exchange`` in Redis; raises ``BrokerUnavailable``."""
+        """Does an exchange in Redis; raises ``BrokerUnavailable``."""
         name = f"{self._prefix}nightdesk:limit:{{{quote(provider, safe='')}/{quote(model, safe='')}}}"
         try:
             answer = await self._exchange(keys=[name, f"{name}:slots"], args=[orjson.dumps(request), RULES])
@@ -105,7 +105,7 @@ class FailoverBuckets:
 
         The local bucket learns of everything, so that it can go on alone at any time.
         """
-        share = replace(request, releases=releases, owed=0, workers=self._workers())
+        share = replace(request, releases=releases, workers=self._workers())
         if self._reconnecting is not None:
             return self._alone(queue, share), False
         if monotonic() < self._agree_until:
@@ -113,13 +113,12 @@ class FailoverBuckets:
         shared = await self._exchange_shared(queue, request)
         if shared is None:
             return self._alone(queue, share), False
-        queue.bucket.exchange(replace(share, acquires=()))
-        queue.bucket.note(share, request.acquires[: shared.granted])
+        queue.share.note(share, request.acquires[: shared.granted])
         return shared, True
 
     async def _agreed(self, queue: PermitQueue, request: Exchange, share: Exchange) -> tuple[ExchangeReply, bool]:
         """The calls that both buckets grant."""
-        local = queue.bucket.exchange(share)
+        local = queue.share.exchange(share)
         # None of ours: the calls that ended still count there.
         agreed = request.acquires[: local.granted]
         shared = await self._exchange_shared(queue, replace(request, acquires=agreed))
@@ -128,7 +127,7 @@ class FailoverBuckets:
         if shared is None:
             return local, False
         if back := tuple(acquire.undone(local.at_s) for acquire in agreed[shared.granted :]):
-            queue.bucket.exchange(replace(share, acquires=(), releases=back))
+            queue.share.exchange(replace(share, acquires=(), releases=back))
         elif local.why:
             shared = replace(shared, wait_s=max(shared.wait_s, local.wait_s), why=shared.why or local.why)
         return shared, True
@@ -136,8 +135,8 @@ class FailoverBuckets:
     def _alone(self, queue: PermitQueue, share: Exchange) -> ExchangeReply:
         """The local bucket's reply; it grants nothing until all workers have counted this one."""
         if monotonic() - self._began < self._settle_s:
-            return replace(queue.bucket.exchange(replace(share, acquires=())), wait_s=LATEST_S, why="limit")
-        return queue.bucket.exchange(share)
+            return replace(queue.share.exchange(replace(share, acquires=())), wait_s=LATEST_S, why="limit")
+        return queue.share.exchange(share)
 
     async def _exchange_shared(self, queue: PermitQueue, request: Exchange) -> ExchangeReply | None:
         """The shared bucket's reply; None when Redis went away, which starts the tries to reach it."""

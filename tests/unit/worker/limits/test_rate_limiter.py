@@ -1,4 +1,4 @@
-"""The rate limiter over buckets in memory in place of Redis: waits, denials, failover, estimates."""
+"""The rate limiter over shares in memory in place of Redis: waits, denials, failover, estimates."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -20,7 +20,7 @@ from tasks.ports import Call, Denied, DenyReason, Leased, Permit, Room
 from tests.builders import make_batch, make_jobs, make_prompt, make_request, new_id
 from tests.lent_ledger import LentLedger
 from worker.limits import permit_queue, rate_limiter, redis_bucket
-from worker.limits.bucket import Bucket, Exchange, ExchangeReply
+from worker.limits.bucket import Exchange, ExchangeReply, LocalShare
 from worker.limits.lanes import Lanes
 from worker.limits.permit_queue import TRIP_AFTER
 from worker.limits.rate_limiter import RateLimiter
@@ -33,7 +33,7 @@ class Buckets:
 
     def __init__(self) -> None:
         self.away = False
-        self.buckets: dict[tuple[str, str], Bucket] = {}
+        self.buckets: dict[tuple[str, str], LocalShare] = {}
         self.orders: list[Exchange] = []
         self.order_added = asyncio.Condition()
 
@@ -44,7 +44,7 @@ class Buckets:
         async with self.order_added:
             self.orders.append(order)
             self.order_added.notify_all()
-        return self.buckets.setdefault((provider, model), Bucket()).exchange(order)
+        return self.buckets.setdefault((provider, model), LocalShare()).exchange(order)
 
 
 class PausedLanes:
@@ -258,17 +258,15 @@ async def test_a_job_cancelled_at_its_grant_returns_the_permit() -> None:
 
 async def test_slots_come_back_with_answers_failures_and_unmade_calls() -> None:
     harness = LimiterHarness(max_concurrency=1)
-    for number in range(3):
-        permit = await harness.permit()
-        assert isinstance(permit, Permit)
-        if number == 0:
-            harness.limiter.answered(permit, completion())
-        elif number == 1:
-            harness.limiter.failed(permit, failure(FailureKind.INVALID_REQUEST))
-        else:
-            harness.limiter.unused(permit)
+    limiter = harness.limiter
+    for end in (
+        lambda permit: limiter.answered(permit, completion()),
+        lambda permit: limiter.failed(permit, failure(FailureKind.INVALID_REQUEST)),
+        limiter.unused,
+    ):
+        end(await harness.permit())
     assert isinstance(await harness.permit(), Permit)
-    await harness.limiter.close()
+    await limiter.close()
 
 
 async def test_a_call_granted_without_redis_is_counted_there_when_it_is_back(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -284,13 +282,14 @@ async def test_a_call_granted_without_redis_is_counted_there_when_it_is_back(mon
     assert not permit.shared
     harness.buckets.away = False
     async with harness.buckets.order_added:
-        await harness.buckets.order_added.wait_for(lambda: any(order.active for order in harness.buckets.orders))
-    (bucket,) = harness.buckets.buckets.values()
-    assert list(bucket._slots) == [permit.id]
+        await harness.buckets.order_added.wait_for(
+            lambda: any(permit.id in order.active for order in harness.buckets.orders)
+        )
     harness.limiter.answered(permit, completion())
     async with harness.buckets.order_added:
-        await harness.buckets.order_added.wait_for(lambda: any(order.releases for order in harness.buckets.orders))
-    assert not bucket._slots
+        await harness.buckets.order_added.wait_for(
+            lambda: any(ended.id == permit.id for order in harness.buckets.orders for ended in order.releases)
+        )
     await harness.limiter.close()
 
 
@@ -344,28 +343,17 @@ async def test_many_failures_in_a_row_open_the_breaker_and_an_answer_closes_it(m
         permit = await harness.permit()
         assert isinstance(permit, Permit)
         harness.limiter.failed(permit, failure(FailureKind.OVERLOADED))
-    denial = await asyncio.create_task(_until_refused(harness))
+    while not isinstance(denial := await harness.permit(), Denied):
+        harness.limiter.unused(denial)
     assert denial.why is DenyReason.BREAKER
-    probes: list[Permit] = []
-    while not probes:
+    while not isinstance(probe := await harness.permit(), Permit):  # noqa: ASYNC110 - the pause is over by time alone
         await asyncio.sleep(denial.delay.total_seconds())
-        answer = await harness.permit()
-        probes += [answer] if isinstance(answer, Permit) else []
-    (probe,) = probes
     harness.limiter.answered(probe, completion())
     async with harness.buckets.order_added:
         await harness.buckets.order_added.wait_for(lambda: harness.buckets.orders[-1].feedback.well)
     permits = await asyncio.gather(*(harness.permit() for _ in range(5)))
     assert all(isinstance(permit, Permit) for permit in permits)
     await harness.limiter.close()
-
-
-async def _until_refused(harness: LimiterHarness) -> Denied:
-    while True:
-        denial = await harness.permit()
-        if isinstance(denial, Denied):
-            return denial
-        harness.limiter.unused(denial)
 
 
 async def test_failures_of_the_jobs_own_never_open_the_breaker() -> None:
