@@ -356,13 +356,12 @@ class Check:
     executor: CheckExecutor
     judge: Judge | None = None
     """None: there is no judge in this process, as if none was configured."""
-    desk: CheckDesk | None = None
-    """Computes in this process; None: one of the judge's terms."""
     max_rescues: int = MAX_RESCUES
     """Lost workers after which an answer is not checked any more."""
+    desk: CheckDesk = field(init=False)
 
     def __post_init__(self) -> None:
-        self.desk = self.desk or CheckDesk(judge=self.judge.terms if self.judge is not None else None)
+        self.desk = CheckDesk(judge=self.judge.terms if self.judge is not None else None)
 
     async def run(self, lease: Lease) -> None:
         """Checks a leased job and writes its final. Every failure ends in the ledger."""
@@ -376,7 +375,6 @@ class Check:
 
     async def _step(self, lease: Lease, leased_at: float) -> NextStep | None:
         """Checks a leased job as far as its next step; None: it waits for its judge, or is lost."""
-        assert self.desk is not None
         if lease.rescues > self.max_rescues:
             # It ends its workers: its answer is kept.
             return await self._leave_unchecked(lease, leased_at, worker_lost(lease).message)
@@ -395,7 +393,6 @@ class Check:
 
     async def _leave_unchecked(self, lease: Lease, leased_at: float, reason: str) -> NextStep:
         """Ends a job without its check."""
-        assert self.desk is not None
         try:
             return await self._compute(lease, partial(self.desk.keep_unchecked, lease, leased_at, reason))
         except CheckEnded:
@@ -429,7 +426,6 @@ class Check:
             return request, JudgeReply(failure=f"{type(error).__name__}: {error}"), Decimal(0)
 
     async def _settle(self, lease: Lease, step: NextStep | None, leased_at: float) -> None:
-        assert self.desk is not None
         try:
             await self._write(lease, step)
         except Unstorable as error:

@@ -41,7 +41,7 @@ class Merit:
         counts = grounding.counts if grounding is not None else {}
         claims = sum(count for verdict, count in counts.items() if verdict is not Verdict.NOT_CHECKABLE)
         return cls(
-            outcome=view.outcome.value if view.outcome is not None else view.state.value,
+            outcome=view.ending,
             tier=TIERS.get(view.outcome, 0) if view.outcome is not None else 0,
             support=counts.get(Verdict.SUPPORTED, 0) / claims if claims else 0.0,
             cost_usd=view.cost_usd,

@@ -8,11 +8,12 @@ from decimal import Decimal
 from difflib import SequenceMatcher
 from functools import cached_property
 from typing import Literal
-from uuid import UUID
 
 from schemas.answer import Citation
 from schemas.grounding import Claim, Verdict
+from schemas.record import JobResult
 from tasks.ports import JobView
+from tasks.results import result_of
 
 MOST_WORDS = 2_000
 """Words of an answer that are compared one by one; of a longer one sentences are: the search is quadratic."""
@@ -25,27 +26,16 @@ _SENTENCE = re.compile(r".+?(?:[.!?。]\s+|\n+|$)", re.DOTALL)
 
 @dataclass(frozen=True)
 class Side:
-    """One of the two answers."""
+    """One of the two answers, as its producer has it."""
 
     view: JobView
-
-    @property
-    def job_id(self) -> UUID:
-        """The job."""
-        return self.view.job_id
-
-    @property
-    def ending(self) -> str:
-        """The outcome; without one the state."""
-        return self.view.outcome.value if self.view.outcome is not None else self.view.state.value
+    result: JobResult
 
     @property
     def model(self) -> str:
         """``provider:model`` that answered; empty without an answer."""
         record = self.view.record
-        if record is None or record.model_provider is None:
-            return ""
-        return f"{record.model_provider}:{record.model_name}" if record.model_name else record.model_provider
+        return ":".join(filter(None, (record.model_provider, record.model_name))) if record is not None else ""
 
     @property
     def prompt(self) -> str:
@@ -59,55 +49,10 @@ class Side:
         record = self.view.record
         return record.messages_snapshot.sha256 if record is not None and record.messages_snapshot is not None else None
 
-    @property
-    def answer(self) -> str:
-        """The text of the record."""
-        return self.view.record.answer if self.view.record is not None else ""
-
-    @property
-    def citations(self) -> tuple[Citation, ...]:
-        """The citations of the record."""
-        return self.view.record.citations if self.view.record is not None else ()
-
-    @property
-    def claims(self) -> tuple[Claim, ...]:
-        """The checked claims."""
-        record = self.view.record
-        return record.grounding.claims if record is not None and record.grounding is not None else ()
-
     @cached_property
     def verdicts(self) -> Counter[Verdict]:
         """Claims by verdict."""
-        return Counter(claim.verdict for claim in self.claims)
-
-    @property
-    def grounding_score(self) -> float | None:
-        """Share of supported claims."""
-        record = self.view.record
-        return record.grounding.grounding_score if record is not None and record.grounding is not None else None
-
-    @property
-    def confidence(self) -> float | None:
-        """Share of right verdicts to expect among the decided claims."""
-        record = self.view.record
-        return record.grounding.confidence if record is not None and record.grounding is not None else None
-
-    @property
-    def tokens(self) -> tuple[int, int] | None:
-        """Tokens in and out of the answer's call."""
-        usage = self.view.record.usage if self.view.record is not None else None
-        return (usage.input_tokens, usage.output_tokens) if usage is not None else None
-
-    @property
-    def cost_usd(self) -> Decimal | None:
-        """Cost of all calls of the job; None for an unknown price."""
-        return self.view.cost_usd
-
-    @property
-    def shared(self) -> bool:
-        """True if the answer is that of another job, without a call."""
-        snapshot = self.view.record.provider_snapshot if self.view.record is not None else None
-        return snapshot is not None and snapshot.shared_from is not None
+        return Counter(claim.verdict for claim in self.result.claims)
 
 
 @dataclass(frozen=True)
@@ -120,7 +65,7 @@ class Difference:
     @classmethod
     def of(cls, first: JobView, second: JobView) -> "Difference":
         """Compares the present runs of two jobs."""
-        return cls(Side(first), Side(second))
+        return cls(Side(first, result_of(first)), Side(second, result_of(second)))
 
     @property
     def final(self) -> bool:
@@ -136,12 +81,12 @@ class Difference:
     @property
     def same_answer(self) -> bool:
         """True for the same text."""
-        return self.first.answer == self.second.answer
+        return self.first.result.response == self.second.result.response
 
     @cached_property
     def words(self) -> list[tuple[Kind, str]]:
         """Both texts as pieces in order; ``same`` and ``added`` make the second one, ``same`` and ``removed`` the first."""
-        before, after = _pieces(self.first.answer), _pieces(self.second.answer)
+        before, after = _pieces(self.first.result.response), _pieces(self.second.result.response)
         pieces: list[tuple[Kind, str]] = []
         for kind, a, b, c, d in SequenceMatcher(None, before, after, autojunk=False).get_opcodes():
             if kind == "equal":
@@ -154,30 +99,24 @@ class Difference:
         return pieces
 
     @cached_property
-    def common_citations(self) -> list[Citation]:
-        """Citations of the second answer that the first has, too: the same words of the same source."""
-        remaining = Counter(map(_place, self.first.citations))
-        matches = []
-        for citation in self.second.citations:
-            if remaining[_place(citation)] > 0:
-                remaining[_place(citation)] -= 1
-                matches.append(citation)
-        return matches
-
-    @property
     def former_citations(self) -> list[Citation]:
-        """Citations of the first answer alone."""
-        return _without(self.first.citations, self.common_citations)
+        """Citations of the first answer alone; another one of the same words of a source is the same."""
+        return _without(self.first.result.citations, self.second.result.citations)
 
-    @property
+    @cached_property
     def new_citations(self) -> list[Citation]:
         """Citations of the second answer alone."""
-        return _without(self.second.citations, self.common_citations)
+        return _without(self.second.result.citations, self.first.result.citations)
+
+    @property
+    def common_citations(self) -> int:
+        """The number of citations in both answers."""
+        return len(self.second.result.citations) - len(self.new_citations)
 
     @cached_property
     def claims(self) -> list[tuple[Claim | None, Claim | None]]:
         """Claims whose text or verdict differs, those with the same text side by side."""
-        before, after = _by_text(self.first.claims), _by_text(self.second.claims)
+        before, after = _by_text(self.first.result.claims), _by_text(self.second.result.claims)
         pairs: list[tuple[Claim | None, Claim | None]] = []
         for text in dict.fromkeys((*before, *after)):
             old, new = before.get(text, []), after.get(text, [])
@@ -190,16 +129,15 @@ class Difference:
     @property
     def more_usd(self) -> Decimal | None:
         """The surplus cost of the second job; None for an unknown price."""
-        if self.first.cost_usd is None or self.second.cost_usd is None:
-            return None
-        return self.second.cost_usd - self.first.cost_usd
+        before, after = self.first.view.cost_usd, self.second.view.cost_usd
+        return None if before is None or after is None else after - before
 
     @property
     def differs(self) -> bool:
         """True if the text, the outcome, a citation or a verdict differs."""
         return not (
             self.same_answer
-            and self.first.ending == self.second.ending
+            and self.first.view.ending == self.second.view.ending
             and not self.former_citations
             and not self.new_citations
             and not self.claims

@@ -514,6 +514,11 @@ class JobView:
     """The reason that its request or its record can't be read: a damaged request is empty here, a damaged record a failure that
     says so."""
 
+    @property
+    def ending(self) -> str:
+        """The outcome; without one the state."""
+        return self.outcome.value if self.outcome is not None else self.state.value
+
 
 class ResultLine(NamedTuple):
     """A line of output: a result as JSON, with the state of its job."""

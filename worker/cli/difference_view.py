@@ -28,7 +28,7 @@ _MARKS = {"same": ("", ""), "removed": ("[-", "-]"), "added": ("{+", "+}")}
 def show_difference(out: Console, difference: Difference, headings: tuple[str, str] = ("A", "B")) -> None:
     """Writes the whole comparison of two jobs."""
     for heading, side in zip(headings, (difference.first, difference.second), strict=True):
-        out.print(safe(f"{heading}: job {side.job_id}"))
+        out.print(safe(f"{heading}: job {side.view.job_id}"))
     out.print(_facts(difference, headings))
     out.print()
     if difference.same_answer:
@@ -53,12 +53,15 @@ def _facts(difference: Difference, headings: tuple[str, str]) -> Table:
         for verdict in Verdict
         if first.verdicts[verdict] or second.verdicts[verdict]
     ]
-    both = len(difference.common_citations)
     rows += [
-        ("citations", str(len(first.citations)), f"{len(second.citations)}, {both} of them as before"),
-        ("confidence", _score(first.confidence), _score(second.confidence)),
+        (
+            "citations",
+            str(len(first.result.citations)),
+            f"{len(second.result.citations)}, {difference.common_citations} of them as before",
+        ),
+        ("confidence", _score(first.result.confidence), _score(second.result.confidence)),
         ("tokens in+out", _tokens(first), _tokens(second)),
-        ("cost", cost(first.cost_usd), _cost(difference)),
+        ("cost", cost(first.view.cost_usd), _cost(difference)),
     ]
     for row in rows:
         table.add_row(*map(safe, row))
@@ -74,12 +77,13 @@ def _prompt(difference: Difference) -> str:
 
 def _ending(side: Side) -> str:
     hold = f", held: {side.view.held_reason}" if side.view.held_reason else ""
-    failure = side.view.record.failure if side.view.record is not None else None
-    return f"{side.ending}{hold}" + (f" ({failure.kind.value})" if failure is not None else "")
+    failure = side.result.failure
+    return f"{side.view.ending}{hold}" + (f" ({failure.kind.value})" if failure else "")
 
 
 def _tokens(side: Side) -> str:
-    return f"{side.tokens[0]:,} + {side.tokens[1]:,}" if side.tokens else "none"
+    usage = side.result.usage
+    return f"{usage.input_tokens:,} + {usage.output_tokens:,}" if usage else "none"
 
 
 def _score(score: float | None) -> str:
@@ -88,8 +92,8 @@ def _score(score: float | None) -> str:
 
 def _cost(difference: Difference) -> str:
     more = difference.more_usd
-    now = cost(difference.second.cost_usd)
-    if difference.second.shared:
+    now = cost(difference.second.view.cost_usd)
+    if difference.second.result.shared_from:
         return f"{now}, a stored answer (--again calls anew)"
     return now if more is None or not more else f"{now} ({'+' if more > 0 else ''}{amount(more)})"
 

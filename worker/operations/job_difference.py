@@ -39,7 +39,7 @@ def document(difference: Difference) -> dict[str, Any]:
             "words": [{"kind": kind, "text": text} for kind, text in difference.words if not difference.same_answer],
         },
         "citations": {
-            "in_both": len(difference.common_citations),
+            "in_both": difference.common_citations,
             "only_first": [_citation(citation) for citation in difference.former_citations],
             "only_second": [_citation(citation) for citation in difference.new_citations],
         },
@@ -49,11 +49,9 @@ def document(difference: Difference) -> dict[str, Any]:
 
 
 def _side(side: Side) -> dict[str, Any]:
-    view = side.view
-    failure = view.record.failure if view.record is not None else None
-    tokens = side.tokens or (None, None)
+    view, result = side.view, side.result
     return {
-        "job_id": side.job_id,
+        "job_id": view.job_id,
         "batch_id": view.batch_id,
         "run": view.run,
         "state": view.state,
@@ -62,15 +60,15 @@ def _side(side: Side) -> dict[str, Any]:
         "model": side.model or None,
         "prompt": side.prompt or None,
         "messages_sha256": side.messages_sha256,
-        "shared_answer": side.shared,
-        "answer": side.answer,
+        "shared_answer": result.shared_from is not None,
+        "answer": result.response,
         "verdicts": {verdict.value: count for verdict, count in side.verdicts.items()},
-        "grounding_score": side.grounding_score,
-        "confidence": side.confidence,
-        "input_tokens": tokens[0],
-        "output_tokens": tokens[1],
-        "cost_usd": None if side.cost_usd is None else f"{side.cost_usd:f}",
-        "failure": failure and {"kind": failure.kind, "message": failure.message},
+        "grounding_score": result.grounding_score,
+        "confidence": result.confidence,
+        "input_tokens": result.usage and result.usage.input_tokens,
+        "output_tokens": result.usage and result.usage.output_tokens,
+        "cost_usd": None if view.cost_usd is None else f"{view.cost_usd:f}",
+        "failure": result.failure and {"kind": result.failure.kind, "message": result.failure.message},
     }
 
 

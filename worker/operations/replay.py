@@ -98,8 +98,7 @@ def record_with_messages(view: JobView) -> GenerationRecord:
             "it was handed in with its answer, so no messages were sent; 'nightdesk recheck' checks it again"
         )
     if record is None or record.messages_snapshot is None or record.provider_snapshot is None:
-        ending = view.outcome.value if view.outcome is not None else view.state.value
-        raise InputError(f"it ended as {ending} without an answer of a model, so no messages are stored")
+        raise InputError(f"it ended as {view.ending} without an answer of a model, so no messages are stored")
     return record
 
 

@@ -10,7 +10,7 @@ import pytest
 from schemas.grounding import Verdict
 from schemas.job import JobRequest
 from schemas.states import JobState, Outcome
-from tasks.check import Check, CheckDesk, run_checkers
+from tasks.check import Check, run_checkers
 from tasks.ports import FinalJob, JobView
 from tasks.text import source_index, time_limit
 from tasks.text.time_limit import OutOfTime, TimeLimit, ensure_time, within
@@ -54,12 +54,15 @@ def test_without_a_limit_there_is_always_time() -> None:
 
 
 @pytest.mark.parametrize("quoted", [" ba ", " xyz "])
-def test_a_check_without_end_ends_as_partial_with_its_claims_unchecked(quoted: str) -> None:
+def test_a_check_without_end_ends_as_partial_with_its_claims_unchecked(
+    quoted: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     ledger = LentLedger()
     request = JobRequest(context=TEXTS, response=long_answer(100, quoted))  # type: ignore[arg-type]
     job = stored_for_check(ledger, request, "")
 
-    view = checked(ledger, job, desk=CheckDesk(TimeLimit(0.001)))
+    monkeypatch.setattr("tasks.check.CHECK_TIMEOUT_S", 0.001)
+    view = checked(ledger, job)
 
     assert (view.state, view.outcome) == (JobState.COMPLETED, Outcome.PARTIAL)
     assert view.record is not None

@@ -201,15 +201,17 @@ def _show_batch(done: _Done) -> None:
         first, second = sides = pair.first, pair.second
         shares = (f"{side.verdicts[Verdict.SUPPORTED]}/{sum(side.verdicts.values())}" for side in sides)
         cells = (
-            first.view.custom_id or f"line {first.view.position + 1}", first.ending, second.ending, " ".join(shares),
-            f"{len(first.citations)} {len(second.citations)}", "unknown" if pair.more_usd is None else amount(pair.more_usd),
+            first.view.custom_id or f"line {first.view.position + 1}", first.view.ending, second.view.ending, " ".join(shares),
+            f"{len(first.result.citations)} {len(second.result.citations)}", "unknown" if pair.more_usd is None else amount(pair.more_usd),
         )  # fmt: skip
         table.add_row(*map(safe, cells))
     out.print(table)
     if len(changed) > MOST_LISTED:
         out.print(Text(f"and {len(changed) - MOST_LISTED:,} more: --json lists all"))
     example = changed[0]
-    out.print(Text(f"One in full: nightdesk compare {example.first.job_id} {example.second.job_id}"), soft_wrap=True)
+    out.print(
+        Text(f"One in full: nightdesk compare {example.first.view.job_id} {example.second.view.job_id}"), soft_wrap=True
+    )
 
 
 def _document(done: _Done) -> dict[str, Any]:
