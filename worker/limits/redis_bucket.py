@@ -27,7 +27,7 @@ PATIENCE_S = 1.0
 LATEST_S = 0.5
 """Longest time between two exchanges of a queue with waiting jobs."""
 RETURN_S = 10.0
-"""Seconds after a return of Redis in which its bucket and the local share must agree: other workers may not know yet."""
+"""Seconds after a return of Redis in which each worker keeps to its share: the others may not know yet."""
 RECONNECT_S = 1.0
 """Seconds between two tries to reach Redis."""
 
@@ -91,7 +91,7 @@ class FailoverBuckets:
         self._settle_s = settle_s
         self._began = monotonic()
         self._reconnecting: asyncio.Task[None] | None = None
-        self._agree_until = 0.0
+        self._alone_until = 0.0
 
     async def close(self) -> None:
         """Stops the tries to reach Redis."""
@@ -103,37 +103,23 @@ class FailoverBuckets:
     ) -> tuple[ExchangeReply, bool]:
         """Sends a request to the bucket that counts now; returns its reply, and True for a reply of the shared bucket.
 
-        The local bucket learns of everything, so that it can go on alone at any time.
+        The share learns of everything, so that it can go on alone at any time.
         """
         share = replace(request, releases=releases, workers=self._workers())
         if self._reconnecting is not None:
             return self._alone(queue, share), False
-        if monotonic() < self._agree_until:
-            return await self._agreed(queue, request, share)
+        if monotonic() < self._alone_until:
+            # There it counts what is under way; other workers may not know yet that it is back.
+            await self._exchange_shared(queue, replace(request, acquires=()))
+            return self._alone(queue, share), False
         shared = await self._exchange_shared(queue, request)
         if shared is None:
             return self._alone(queue, share), False
         queue.share.note(share, request.acquires[: shared.granted])
         return shared, True
 
-    async def _agreed(self, queue: PermitQueue, request: Exchange, share: Exchange) -> tuple[ExchangeReply, bool]:
-        """The calls that both buckets grant."""
-        local = queue.share.exchange(share)
-        # None of ours: the calls that ended still count there.
-        agreed = request.acquires[: local.granted]
-        shared = await self._exchange_shared(queue, replace(request, acquires=agreed))
-        if request.acquires and not agreed:
-            return local, True
-        if shared is None:
-            return local, False
-        if back := tuple(acquire.undone(local.at_s) for acquire in agreed[shared.granted :]):
-            queue.share.exchange(replace(share, acquires=(), releases=back))
-        elif local.why:
-            shared = replace(shared, wait_s=max(shared.wait_s, local.wait_s), why=shared.why or local.why)
-        return shared, True
-
     def _alone(self, queue: PermitQueue, share: Exchange) -> ExchangeReply:
-        """The local bucket's reply; it grants nothing until all workers have counted this one."""
+        """The reply of the share; it grants nothing until all workers have counted this one."""
         if monotonic() - self._began < self._settle_s:
             return replace(queue.share.exchange(replace(share, acquires=())), wait_s=LATEST_S, why="limit")
         return queue.share.exchange(share)
@@ -162,6 +148,6 @@ class FailoverBuckets:
                 log.exception("a try to reach Redis broke")
                 continue
             log.warning("the limits are shared over Redis again")
-            self._agree_until = monotonic() + RETURN_S
+            self._alone_until = monotonic() + RETURN_S
             self._reconnecting = None
             return
