@@ -43,6 +43,20 @@ def test_a_body_of_more_lines_is_refused_whole(door: Door) -> None:
     assert (answer.status_code, f"{MOST_LINES} lines" in answer.json()["detail"]) == (422, True), answer.text
 
 
+@pytest.mark.parametrize("pack", [bytes, gzip.compress])
+def test_blank_lines_count_as_lines(door: Door, pack: Any) -> None:
+    """Some hundred bytes of gzip may be any number of them, and each takes time to be read."""
+    answer = door.http.post("/v1/batches", content=pack(b"\n" * (MOST_LINES + 1)), headers=LINES)
+    assert (answer.status_code, f"{MOST_LINES} lines" in answer.json()["detail"]) == (422, True), answer.text
+
+
+def test_gzip_within_gzip_is_unpacked_once(door: Door) -> None:
+    """The bytes of a second time have no bound."""
+    twice = gzip.compress(gzip.compress(body_of([SMALL])))
+    answer = door.http.post("/v1/batches", content=twice, headers=LINES)
+    assert (answer.status_code, answer.json()["errors"][0]["line"]) == (422, 1), answer.text
+
+
 def test_a_tenant_has_no_more_jobs_waiting_than_its_own_limit(door: Door) -> None:
     batch = door.submit(*[SMALL] * MOST_LINES)["batch_id"]
     refused = door.http.post("/v1/batches", content=body_of([SMALL] * 2), headers=LINES)
@@ -59,8 +73,19 @@ def test_an_uploaded_file_has_the_same_bounds(door: Door) -> None:
         with pytest.raises(openai.APIStatusError) as caught:
             client.files.create(file=("a.jsonl", b"x" * (BYTES + 1)), purpose="batch")
         lines = [orjson.dumps({**line, "custom_id": f"q{number}"}) for number in range(MOST_LINES + 1)]
-        file = client.files.create(file=("a.jsonl", b"\n".join(lines)), purpose="batch")
+
+        def make_batch(content: bytes) -> Any:
+            file = client.files.create(file=("a.jsonl", content), purpose="batch")
+            return client.batches.create(input_file_id=file.id, endpoint="/v1/answers", completion_window="24h")
+
         with pytest.raises(openai.BadRequestError, match=f"more than {MOST_LINES} lines"):
-            client.batches.create(input_file_id=file.id, endpoint="/v1/answers", completion_window="24h")
+            make_batch(b"\n".join(lines))
+        with pytest.raises(openai.BadRequestError, match=f"more than {MOST_LINES} lines"):
+            make_batch(gzip.compress(b"\n" * (MOST_LINES + 1)))
+        with pytest.raises(openai.BadRequestError, match=f"{BYTES:,} bytes"):
+            make_batch(gzip.compress(b" " * (BYTES + 1)))
+        with pytest.raises(openai.BadRequestError, match="damaged"):
+            make_batch(gzip.compress(lines[0])[:-9] + b"damaged!!")
+        assert make_batch(gzip.compress(gzip.compress(lines[0]))).status == "failed"
 
     assert caught.value.status_code == 413

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import logging
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -123,6 +123,60 @@ def test_requests_of_nobody_known_are_logged_whatever_they_ask_for(
         refused = [httpx2.get(f"{door.url}{path}").status_code for _ in range(3)]
     (record,) = [record for record in caplog.records if record.name == "nightdesk.refused"]
     assert record.getMessage() == f"refused GET {path!r} from 127.0.0.1: answered {refused[0]}"
+
+
+def wire_to(door: Door) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", urlsplit(door.url).port), timeout=60)
+
+
+def refusal(door: Door, caplog: pytest.LogCaptureFixture, send: Callable[[], Any]) -> str:
+    """The one line about what is sent."""
+    door.service.access.refusals = Refusals()
+    with caplog.at_level(logging.WARNING, "nightdesk.refused"):
+        send()
+        assert until(lambda: "nightdesk.refused" in {record.name for record in caplog.records}, 30)
+    (record,) = [record for record in caplog.records if record.name == "nightdesk.refused"]
+    return record.getMessage()
+
+
+@pytest.mark.parametrize(
+    ("garbage", "status"),
+    [(b"\x16\x03\x01\x02\x00\x01\x00", 400), (b"GET / HTTP/1.1\r\nX: " + b"x" * server.HEADER_BYTES + b"\r\n\r\n", 431)],
+    ids=["TLS", "large headers"],
+)  # fmt: skip
+def test_what_is_no_request_is_logged_once(
+    door: Door, garbage: bytes, status: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    def send() -> None:
+        for _ in range(3):
+            with wire_to(door) as wire:
+                wire.sendall(garbage)
+                assert wire.recv(100).startswith(b"HTTP/1.1 %d " % status)
+
+    assert refusal(door, caplog, send) == f"refused unreadable HTTP from 127.0.0.1: answered {status}"
+
+
+@pytest.mark.parametrize("head", [b"GET / HTTP/1.1\r\nX: ", b"GET / HTTP/1.1\r\n", b"GET /healthz HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nX: "])  # fmt: skip
+def test_a_header_without_an_end_is_not_read_on(door: Door, head: bytes, caplog: pytest.LogCaptureFixture) -> None:
+    """The parser collects it, each piece anew: a hundred megabytes held all requests for ten seconds."""
+
+    def send() -> None:
+        with wire_to(door) as wire, contextlib.suppress(ConnectionError):
+            wire.sendall(head)
+            while True:
+                wire.sendall(b"x" * 100_000)
+
+    assert refusal(door, caplog, send) == "refused unreadable HTTP from 127.0.0.1: answered 431"
+
+
+def test_headers_that_come_too_slowly_are_logged(
+    door: Door, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with wire_to(door) as wire:
+        wire.sendall(b"GET /healthz HTTP/1.1\r\nHost: h\r\n\r\n")
+        assert wire.recv(1_000).startswith(b"HTTP/1.1 200 ")
+        monkeypatch.setattr(server, "HEADERS_S", 0.0)
+        assert "headers did not end" in refusal(door, caplog, lambda: wire.sendall(b"GET / HTTP/1.1\r\nX: "))
 
 
 def test_requests_beyond_all_that_are_held_are_refused_and_logged(

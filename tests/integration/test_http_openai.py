@@ -1,6 +1,7 @@
 """The stock OpenAI client, unchanged, over the HTTP service: files, batches, output and errors."""
 
 import asyncio
+import gzip
 import json
 from collections.abc import Callable, Iterator
 from datetime import timedelta
@@ -36,9 +37,9 @@ def line(name: str, **body: Any) -> dict[str, Any]:
     return {"custom_id": name, "method": "POST", "url": "/v1/answers", "body": job}
 
 
-def upload(client: openai.OpenAI, *lines: Any) -> Any:
+def upload(client: openai.OpenAI, *lines: Any, pack: Callable[[bytes], bytes] = bytes) -> Any:
     content = "\n".join(each if isinstance(each, str) else json.dumps(each) for each in lines)
-    return client.files.create(file=("night.jsonl", content.encode()), purpose="batch")
+    return client.files.create(file=("night.jsonl", pack(content.encode())), purpose="batch")
 
 
 def create(client: openai.OpenAI, file: Any, **options: Any) -> Any:
@@ -97,7 +98,7 @@ def test_a_program_uploads_creates_polls_and_downloads(door: Door, client: opena
 def test_a_batch_that_ended_is_finalizing_until_its_files_are_measured(
     door: Door, client: openai.OpenAI, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    batch = create(client, upload(client, line("large")))
+    batch = create(client, upload(client, line("large"), pack=gzip.compress))
     finish(door, "acme", {"large": JobState.COMPLETED})
     monkeypatch.setattr(openai_batch_routes, "END_S", 0)
     assert client.batches.retrieve(batch.id).status == "finalizing"

@@ -1,4 +1,4 @@
-"""Logs refused requests of nobody known, and, where the setting asks for it, who read what, each with the address."""
+"""Logs what is no request, refused requests of nobody known, and, where the setting asks for it, who read what, each with the address."""
 
 import logging
 import time
@@ -36,7 +36,11 @@ class Refusals:
 
     def note(self, request: HTTPConnection, why: str) -> None:
         """Logs a refused request, or counts it."""
-        address = address_of(request)
+        what = f"{request.scope.get('method', '')} {request.url.path!r:.200}"
+        self.tell(what, address_of(request), why, request.scope.get(REQUEST_ID))
+
+    def tell(self, what: str, address: str, why: str, request_id: str | None) -> None:
+        """Logs what an address sent, or counts it."""
         now = self._clock()
         told_at, untold = self._lines.get(address, (float("-inf"), 0))
         if now - told_at < EACH_S:
@@ -54,8 +58,8 @@ class Refusals:
             more += f"; {self._unnamed:,} of other addresses that have no line"
             self._unnamed = 0
         refusals.warning(
-            "refused %s %.200r from %s: %s%s", request.scope.get("method", ""), request.url.path, address, why, more,
-            extra={"address": address, "untold": untold, "request_id": request.scope.get(REQUEST_ID)},
+            "refused %s from %s: %s%s", what, address, why, more,
+            extra={"address": address, "untold": untold, "request_id": request_id},
         )  # fmt: skip
         self._lines[address] = now, 0
 

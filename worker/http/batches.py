@@ -107,7 +107,8 @@ async def submit(
 ) -> Response:
     """Submit a batch, one job a line. Lines that are no valid job are refused alone, each with its line and field."""
     fields = options.fields(idempotency_key)
-    async with on_disk(request, service.uploads, service.settings.http_max_body_bytes) as body:
+    settings = service.settings
+    async with on_disk(request, service.uploads, settings.http_max_body_bytes, settings.http_max_lines) as body:
         order = InputOrder([body.name], fields, strict=options.strict, tenant=caller.tenant, submitter=caller.submitter)
         outcome = await service.take_in(caller.tenant, submit_lines, order, size=body.size)
     _require_accepted(outcome)

@@ -3,7 +3,6 @@
 import asyncio
 import tempfile
 import time
-import zlib
 from codecs import BOM_UTF8
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -18,6 +17,7 @@ from starlette.requests import ClientDisconnect
 from worker.http.problems import Problem, invalid
 from worker.http.shares import SHARE, take_bytes
 from worker.operations.json_lines import UPLOAD_SUFFIX, json_fault, parse_bounded
+from worker.operations.unpacked_file import DamagedGzip, TooLarge, UnpackedFile
 
 FORM_BYTES = 10_000
 """Bytes of a form beside its file."""
@@ -39,8 +39,6 @@ INLINE_VALUES = 5_000
 
 STALE_S = 86_400
 """Age of a file that a killed process left."""
-
-GZIP = b"\x1f\x8b"
 
 JSON_TYPES = ("application/json",)
 LINES_TYPES = ("application/x-ndjson", "application/jsonl", "application/x-jsonlines", "application/json-lines")
@@ -130,30 +128,22 @@ def parse_json(body: bytes) -> Any:
 
 
 @asynccontextmanager
-async def on_disk(request: Request, folder: Path, most: int) -> AsyncIterator["StoredBody"]:
+async def on_disk(request: Request, folder: Path, most: int, most_lines: int) -> AsyncIterator["StoredBody"]:
     """Writes a body of JSON lines to a file, which is removed afterwards.
 
     A transaction must never wait for a slow sender, and a large body must never be in memory.
     """
     _check_type(request, LINES_TYPES)
     try:
-        file = _Spool(await asyncio.to_thread(_new_file, folder), most)
+        file = await asyncio.to_thread(_new_file, folder)
     except OSError as error:
         raise no_space(error) from error
     try:
-        collected, size = bytearray(), 0
-        async for piece in pieces_of(request, most):
-            collected += piece
-            if len(collected) >= DISK_BYTES:
-                await asyncio.to_thread(file.write, bytes(collected))
-                collected.clear()
-                take_bytes(request, file.size - size)
-                size = file.size
-        await asyncio.to_thread(file.end, bytes(collected))
-        take_bytes(request, file.size - size)
-        yield StoredBody(file.name, file.size)
+        body = UnpackedFile(file, most, most_lines)
+        await _fill(body, request, most)
+        yield StoredBody(file.name, body.size)
     finally:
-        await asyncio.to_thread(file.close)
+        await asyncio.to_thread(_close, file)
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,61 +155,36 @@ class StoredBody:
     """Unpacked."""
 
 
-class _Spool:
-    """A body on disk, unpacked where it is gzip: a small one may hold any number of bytes, so they are counted."""
+async def _fill(body: UnpackedFile, request: Request, most: int) -> None:
+    collected = bytearray()
+    try:
+        async for piece in pieces_of(request, most):
+            collected += piece
+            if len(collected) >= DISK_BYTES:
+                await _write(body, request, bytes(collected))
+                collected.clear()
+        await _write(body, request, bytes(collected))
+        await asyncio.to_thread(body.end)
+    except TooLarge:
+        raise too_large(most) from None
+    except DamagedGzip as error:
+        raise Problem(400, "invalid-gzip", "Invalid gzip", f"the body can't be read: {error}") from None
+    except OSError as error:
+        raise no_space(error) from error
 
-    def __init__(self, file: Any, most: int) -> None:
-        self._file = file
-        self._most = most
-        self.size = 0
-        self._unpacker: Any = None
-        self.name: str = file.name
 
-    def write(self, piece: bytes) -> None:
-        """Writes a piece; raises ``Problem``."""
-        if not self.size and self._unpacker is None and piece.startswith(GZIP):
-            self._unpacker = zlib.decompressobj(zlib.MAX_WBITS | 16)
-        try:
-            if self._unpacker is None:
-                self._keep(piece)
-            else:
-                self._unpack(piece)
-        except zlib.error:
-            detail = "the body is gzip that is damaged; pack it anew"
-            raise Problem(400, "invalid-gzip", "Invalid gzip", detail) from None
-        except OSError as error:
-            raise no_space(error) from error
+async def _write(body: UnpackedFile, request: Request, piece: bytes) -> None:
+    """Writes a piece in steps, each of which counts for its tenant before the next: none holds a thread for long."""
+    while piece:
+        size = body.size
+        piece = await asyncio.to_thread(body.write, piece)
+        take_bytes(request, body.size - size)
 
-    def _unpack(self, piece: bytes) -> None:
-        while piece:
-            self._keep(self._unpacker.decompress(piece, DISK_BYTES))
-            piece = self._unpacker.unconsumed_tail
-            if self._unpacker.eof:
-                # Files that were joined: each has a head of its own.
-                piece = self._unpacker.unused_data
-                self._unpacker = zlib.decompressobj(zlib.MAX_WBITS | 16) if piece else self._unpacker
 
-    def _keep(self, content: bytes) -> None:
-        self.size += len(content)
-        if self.size > self._most:
-            raise too_large(self._most)
-        self._file.write(content)
-
-    def end(self, piece: bytes) -> None:
-        """Writes the last piece; raises ``Problem``."""
-        self.write(piece)
-        if self._unpacker is not None and not self._unpacker.eof:
-            raise Problem(400, "invalid-gzip", "Invalid gzip", "the body ends amid its gzip")
-        try:
-            self._file.flush()
-        except OSError as error:
-            raise no_space(error) from error
-
-    def close(self) -> None:
-        """Removes the file."""
-        # It has what could not be written still, and would write it again.
-        with suppress(OSError):
-            self._file.close()
+def _close(file: Any) -> None:
+    # It has what could not be written still, and would write it again.
+    with suppress(OSError):
+        file.close()
 
 
 def _new_file(folder: Path) -> Any:

@@ -22,11 +22,12 @@ from worker.http.openai_lines import ORDERS, endpoint_of, show_of
 from worker.http.openai_metadata import Metadata
 from worker.http.problems import Problem, invalid, not_found, problem_of
 from worker.http.service import Service
-from worker.http.submission_process import ProcessEnded
+from worker.http.submission_process import LARGE_BYTES, ProcessEnded
 from worker.ledger.postgres import PostgresLedger
 from worker.ledger.uploads import Upload
 from worker.operations import job_changes
 from worker.operations.operator import JobPages
+from worker.operations.unpacked_file import GZIP
 from worker.operations.uploaded_batches import ENDPOINT_KEY, BatchOrder, end_upload, submit_upload
 
 router = APIRouter(prefix="/openai/v1/batches", tags=["openai"], responses=OPENAI_PROBLEMS)
@@ -80,8 +81,11 @@ async def create(request: Request, service: ServiceOf, caller: Submitter) -> Res
 async def _take_in(service: Service, upload: Upload, wish: BatchOrder) -> Upload:
     """Makes the batch; what a killed process leaves of it on disk is removed."""
     files = service.uploads / uuid4().hex
+    # A small file of gzip may hold any number of lines.
+    is_packed = await service.ledger.uploads.starts_with(upload.id, GZIP)
+    size = max(upload.bytes, LARGE_BYTES) if is_packed else upload.bytes
     try:
-        return await service.take_in(upload.tenant, submit_upload, upload, wish, files, size=upload.bytes)
+        return await service.take_in(upload.tenant, submit_upload, upload, wish, files, size=size)
     except ProcessEnded as error:
         await asyncio.to_thread(remove_files, files)
         problem = problem_of(error)

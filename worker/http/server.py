@@ -80,6 +80,8 @@ class GuardedProtocol(HttpToolsProtocol):
     has_asked = False
     idle_since = 0.0
     _header_bytes = 0
+    _unread_bytes = 0
+    """That came since the parser last told of something: it collects a header until its end, each piece anew."""
     _patience: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -104,12 +106,21 @@ class GuardedProtocol(HttpToolsProtocol):
         """Tells that no request is in progress: none came yet, or all are answered."""
         return self.cycle is None or (self.cycle.response_complete and not self.pipeline)
 
+    def data_received(self, data: bytes) -> None:
+        """Reads on, unless a header has no end in sight."""
+        if self._unread_bytes > HEADER_BYTES:
+            if not self.transport.is_closing():
+                self.send_400_response("")
+            return
+        self._unread_bytes += len(data)
+        super().data_received(data)
+
     def on_message_begin(self) -> None:
         """Begins to wait for the headers of a request."""
         super().on_message_begin()
         cast("dict[str, Any]", self.scope)[DEPARTURE] = self._departure
         self._header_bytes = 0
-        self._wait(HEADERS_S)
+        self._wait(HEADERS_S, self._give_up)
 
     def on_url(self, url: bytes) -> None:
         """Counts a piece of the address."""
@@ -124,6 +135,7 @@ class GuardedProtocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         """Ends the wait, and begins to answer."""
         self._end_wait()
+        self._unread_bytes = 0
         request_id = _id_of(self.headers)
         scope = cast("dict[str, Any]", self.scope)
         scope[REQUEST_ID] = request_id.decode()
@@ -133,6 +145,11 @@ class GuardedProtocol(HttpToolsProtocol):
         # Its task has not begun yet.
         cycle: RequestResponseCycle = self.cycle
         cycle.default_headers = [*cycle.default_headers, (ID_HEADER, request_id)]
+
+    def on_body(self, body: bytes) -> None:
+        """Takes a piece of a body."""
+        self._unread_bytes = 0
+        super().on_body(body)
 
     def on_message_complete(self) -> None:
         """Waits for the next request where this one is answered already: uvicorn itself does so for those alone that it reads."""
@@ -149,7 +166,7 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def send_400_response(self, msg: str) -> None:  # noqa: ARG002 - the text of uvicorn
         """Answers what the parser can't read."""
-        if self._header_bytes > HEADER_BYTES:
+        if max(self._header_bytes, self._unread_bytes) > HEADER_BYTES:
             detail = f"the address and the headers are larger than {HEADER_BYTES:,} bytes; send less"
             problem = Problem(431, "headers-too-large", "Headers too large", detail)
         else:
@@ -159,11 +176,18 @@ class GuardedProtocol(HttpToolsProtocol):
         head = (
             f"HTTP/1.1 {answer.status_code} {HTTPStatus(answer.status_code).phrase}\r\nconnection: close\r\n".encode()
         )
-        sniffing = ": ".join(NO_SNIFFING).encode() + b"\r\n"
-        fields = sniffing + ID_HEADER + b": " + _id_of([]) + b"\r\n"
+        sniffing, request_id = ": ".join(NO_SNIFFING).encode() + b"\r\n", _id_of([])
+        fields = sniffing + ID_HEADER + b": " + request_id + b"\r\n"
         fields += b"".join(name + b": " + value + b"\r\n" for name, value in answer.raw_headers)
         self.transport.write(head + fields + b"\r\n" + bytes(answer.body))
         self.transport.close()
+        self._note(f"answered {answer.status_code}", request_id.decode())
+
+    def _note(self, why: str, request_id: str | None = None) -> None:
+        """Logs what is no request: no route ever sees it."""
+        application: Any = self.config.app
+        address = self.client[0] if self.client else "an unknown address"
+        application.state.service.access.refusals.tell("unreadable HTTP", address, why, request_id)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Ends the wait, and those of its requests for jobs."""
@@ -173,13 +197,18 @@ class GuardedProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def _count(self, size: int) -> None:
+        self._unread_bytes = 0
         self._header_bytes += size
         if self._header_bytes > HEADER_BYTES:
             raise HeaderTooLarge
 
-    def _wait(self, seconds: float) -> None:
+    def _wait(self, seconds: float, give_up: Callable[[], None] | None = None) -> None:
         self._end_wait()
-        self._patience = self.loop.call_later(seconds, self.transport.abort)
+        self._patience = self.loop.call_later(seconds, give_up or self.transport.abort)
+
+    def _give_up(self) -> None:
+        self._note(f"its headers did not end in {HEADERS_S:.0f} s")
+        self.transport.abort()
 
     def _end_wait(self) -> None:
         if self._patience is not None:

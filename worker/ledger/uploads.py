@@ -38,6 +38,12 @@ WHERE tenant = %(tenant)s AND submitted_at IS NULL AND created_at >= nightdesk_n
 _ADD_PIECE = "INSERT INTO upload_piece (upload_id, number, content) VALUES (%(id)s, %(number)s, %(content)b)"
 _PIECE = "SELECT content FROM upload_piece WHERE upload_id = %(id)s AND number = %(number)s"
 
+_STARTS_WITH = """
+SELECT EXISTS (
+    SELECT FROM upload_piece WHERE upload_id = %(id)s AND number = 0 AND substring(content FOR length(%(mark)b)) = %(mark)b
+)
+"""
+
 _FIND = f"SELECT {_COLUMNS} FROM upload WHERE id = %(id)s AND tenant = %(tenant)s"
 
 _PAGE = f"""
@@ -162,6 +168,10 @@ class Uploads(Store):
         while rows := await self._db.rows(_PIECE, {"id": upload_id, "number": number}):
             yield bytes(rows[0].content)
             number += 1
+
+    async def starts_with(self, upload_id: UUID, mark: bytes) -> bool:
+        """Tells whether a file that no batch was made of yet begins so."""
+        return bool(await self._db.value(_STARTS_WITH, {"id": upload_id, "mark": mark}))
 
     async def submitted(self, tenant: str, limit: int, after: UUID | None) -> list[Upload]:
         """Files that a batch was made of, newest first, after one of them."""

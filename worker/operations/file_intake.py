@@ -32,6 +32,7 @@ from worker.operations.input_columns import ColumnMap, JobMaker, name_main, reac
 from worker.operations.input_content import ContentDigest, SameInput
 from worker.operations.input_rows import LINES, Row, Rows, reading
 from worker.operations.json_lines import display_name
+from worker.operations.unpacked_file import too_many_lines
 
 CHUNK = 20
 """Jobs read at a time, in a millisecond; then the ledger's connection is served, which writes those read before.
@@ -49,7 +50,7 @@ class InputBounds(NamedTuple):
     def check(self, lines: int, refused: int) -> None:
         """Raises ``InputError`` beyond a bound."""
         if lines > self.lines:
-            raise InputError(f"there are more than {self.lines:,} lines; submit several batches. Nothing was accepted")
+            raise too_many_lines(self.lines)
         if refused > self.refused:
             raise InputError(f"more than {self.refused:,} lines are not valid; nothing was accepted")
 

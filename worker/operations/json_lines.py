@@ -20,6 +20,7 @@ import orjson
 from schemas.job import MAX_LINE_BYTES, MAX_VALUES
 from tasks.errors import InputError
 from tasks.submit import too_many_values
+from worker.operations.unpacked_file import GZIP
 
 STDIN = "-"
 UPLOAD_SUFFIX = ".upload"
@@ -29,7 +30,6 @@ BOM = b"\xef\xbb\xbf"
 UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 UTF_32 = (b"\xff\xfe\0\0", b"\0\0\xfe\xff")
 """The first begins as UTF-16 does."""
-_GZIP = b"\x1f\x8b"
 
 _SKIPPED_BYTES = 1_000_000
 """Read at a time of the rest of a line that is too long."""
@@ -200,7 +200,7 @@ def not_a_number(name: str, place: str) -> str:
 
 @contextmanager
 def opened(name: str) -> Iterator[Any]:
-    """The bytes of a file, unpacked when it is gzip, whatever its name.
+    """The bytes of a file, unpacked when it is gzip, whatever its name; a body is unpacked already, within its bounds.
 
     A pipe or a device is copied to disk first: a slow writer must not keep the transaction waiting.
     """
@@ -210,7 +210,7 @@ def opened(name: str) -> Iterator[Any]:
             shutil.copyfileobj(source, copy)
             copy.seek(0)
             file = copy
-        if file.peek(2)[:2] == _GZIP:
+        if file.peek(2)[:2] == GZIP and not name.endswith(UPLOAD_SUFFIX):
             with gzip.GzipFile(fileobj=file) as unpacked:
                 yield io.BufferedReader(unpacked)
         else:

@@ -22,6 +22,7 @@ from worker.operations.file_intake import InputBounds, InputOrder
 from worker.operations.file_submission import Submission
 from worker.operations.json_lines import UPLOAD_SUFFIX, display_name, parse_line, read_lines
 from worker.operations.result_lines import PIECE_BYTES, result_lines
+from worker.operations.unpacked_file import UnpackedFile
 from worker.providers.registry import Installation
 from worker.settings import Settings
 
@@ -78,9 +79,11 @@ async def submit_upload(
         return upload
     window_s = int(order.window.total_seconds())
     with _file(files) as content, _file(files) as jobs:
+        unpacked = UnpackedFile(content, settings.http_max_body_bytes, settings.http_max_lines)
         async for piece in ledger.uploads.content(upload.id):
-            content.write(piece)
-        content.flush()
+            while piece := unpacked.write(piece):
+                pass
+        unpacked.end()
         envelopes = _Envelopes(order, Installation(settings, same_for_workers=settings.embedded()))
         envelopes.unwrap(content.name, jobs)
         own = {} if order.endpoint == ENDPOINT else {ENDPOINT_KEY: order.endpoint}
