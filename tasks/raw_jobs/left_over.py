@@ -11,7 +11,7 @@ from tasks.raw_jobs.printed import structure
 _GOLD = re.compile(r"truth|expected|ideal|label|target|solution|gold|critique|^references?$|(^|_)(gt|true)(_|$)|_ids?$")
 """What somebody takes for right, or an id."""
 
-_REFERENCE = re.compile(rf"answer|respon|predict|completion|{_GOLD.pattern}")
+_REFERENCE = re.compile(rf"answer|respon|predict|completion|(^|_)output(_|$)|{_GOLD.pattern}")
 """What somebody takes for right is no source, as an answer from it would copy it; nor are answers of models, and ids."""
 
 _ANSWER = re.compile(r"answer|respon|predict|completion|result|reply|output")
@@ -25,6 +25,9 @@ _WORD = re.compile(r"[!-~]{0,2048}")
 
 _SENTENCE_END = re.compile(r"[.!?\u3002\uff01\uff1f\u061f\u0964]\W*\Z")
 
+_DIALOGUE = frozenset({"query", "response", "conversation_history"})
+"""Fields that ask or answer."""
+
 _SMALL = 10
 """Times smaller than the largest: hardly what is looked for."""
 
@@ -36,31 +39,49 @@ MOST_NAMED = 20
 
 def text_size(value: Any) -> int:
     """The characters of all texts in a value, however deep it is nested."""
-    return sum(map(len, _texts_in(value)))
+    return sum(len(text) for _, text in texts_in(value))
 
 
-def _texts_in(value: Any) -> Iterator[str]:
-    remaining = [value]
+def texts_in(value: Any) -> Iterator[tuple[str, str]]:
+    """All texts in a value, each behind the nearest name around it."""
+    remaining = [("", value)]
     while remaining:
-        each = remaining.pop()
+        name, each = remaining.pop()
         if isinstance(each, str):
-            yield each
+            yield name, each
         elif isinstance(each, dict):
-            remaining += each.values()
+            remaining += each.items()
         elif isinstance(each, list):
-            remaining += each
+            remaining += [(name, inner) for inner in each]
+
+
+def is_of_dialogue(name: str) -> bool:
+    """Tells the name, or path of names, of a question, of an answer, or of what somebody takes for right."""
+    form = plain(name)
+    return bool(
+        field_of(name.rpartition(".")[2]) in _DIALOGUE or _REFERENCE.search(form) or _ABOUT_QUESTIONS.fullmatch(form)
+    )
+
+
+def reads_like_a_text(text: str) -> bool:
+    """Tells what can be a source from names and values."""
+    return len(text) > _LONG or _SENTENCE_END.search(text) is not None
 
 
 def possible_sources(values: Mapping[str, Any]) -> list[str]:
     """The keys of jobs without sources, each with a value, that could hold these, the likeliest first."""
     sizes = {
         # A list is rather the sources than a text is.
-        key: text_size(structure(each)) * (_SMALL if isinstance(structure(each), list) else 1)
+        key: sum(map(len, texts)) * (_SMALL if isinstance(structure(each), list) else 1)
         for key, each in values.items()
         if not is_field(field_of(key))
-        and not _REFERENCE.search(plain(key))
-        and not _ABOUT_QUESTIONS.fullmatch(plain(key))
-        and any(len(text) > _LONG or _SENTENCE_END.search(text) for text in _texts_in(structure(each)))
+        and not is_of_dialogue(key)
+        and any(
+            map(
+                reads_like_a_text,
+                texts := [text for name, text in texts_in(structure(each)) if not is_of_dialogue(name)],
+            )
+        )
         and not (isinstance(each, str) and _WORD.fullmatch(each.strip()))
     }
     least = max(sizes.values(), default=0) / _SMALL

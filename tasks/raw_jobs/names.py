@@ -22,7 +22,7 @@ FIELDS = {
 """Other names of a job's fields, with the field. Two of one field in a row are refused: either could be the one that is meant."""
 
 USUAL = {
-    **dict.fromkeys(("input", "original_query", "user_query", "query_text", "query_str", "question_text", "user_question", "input_text"), "query"),
+    **dict.fromkeys(("input", "original_query", "user_query", "query_text", "query_str", "question_text", "user_question", "input_text", "request", "message"), "query"),
     **dict.fromkeys(
         ("ctxs", "paragraphs", "nodes", "docs", "hits", "passage", "document", "paragraph", "knowledge", "evidence", "story", "entity_pages"), "context"
     ),
@@ -41,7 +41,7 @@ _ORIGINS = re.compile(
 ANSWERS = {"answer": "response"}
 """The same for a line that holds an answer to check. An answer beside a question to ask is somebody's reference."""
 
-USUAL_ANSWERS = dict.fromkeys(("prediction", "output", "generation", "completion"), "response")
+USUAL_ANSWERS = dict.fromkeys(("prediction", "output", "generation", "completion", "claim"), "response")
 
 _MAKERS = re.compile(
     r"(actual|generated|predicted|model|llm|rag|bot|assistant|system)_(answer|output|response|reply|text|completion|prediction)s?"

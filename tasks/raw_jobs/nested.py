@@ -51,10 +51,18 @@ def questions_of(row: Any, most: int = MOST_COPIED) -> Sequence[Any]:
 
 def _objects(key: str, value: Any) -> list[dict[str, Any]]:
     """The objects in a value, and a question for each text of a list of such."""
-    listed = value if isinstance(value, list) else [value]
+    listed = value if isinstance(value, list) else _rows(value)
     if plain(key) in {"questions", "queries"}:
         listed = [{"question": each} if isinstance(each, str) else each for each in listed]
     return [each for each in listed if isinstance(each, dict)]
+
+
+def _rows(value: Any) -> list[Any]:
+    """The rows of an object of columns, as the Hub writes a list of objects, where it has several questions; else the value alone."""
+    columns = {name: each for name, each in value.items() if isinstance(each, list)} if isinstance(value, dict) else {}
+    if not any(field_of(name) == "query" and [*map(type, each[:1])] == [str] for name, each in columns.items()):
+        return [value]
+    return [dict(zip(columns, cells, strict=True)) for cells in zip(*columns.values(), strict=False)]
 
 
 def _has(row: Mapping[str, Any], fields: Collection[str], kind: Any = object) -> bool:

@@ -4,10 +4,12 @@ import re
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
+from shlex import quote
 from typing import Any
 
 from schemas.job import MAX_SOURCES, SHOWN_METADATA, SourceContext
 from tasks.errors import InputError
+from tasks.raw_jobs.left_over import is_of_dialogue, reads_like_a_text, texts_in
 from tasks.raw_jobs.names import plain
 from tasks.raw_jobs.printed import structure
 
@@ -258,7 +260,10 @@ def _inside(value: Mapping[str, Any]) -> Iterator[Any]:
         and not value.keys() & _READ
         and (
             all(isinstance(each, dict) for each in value.values())
-            or all(isinstance(each, str) and re.search(r"\d", key) for key, each in value.items())
+            or all(
+                isinstance(each, str) and (re.search(r"\d", key) or (len(value) > 1 and reads_like_a_text(each)))
+                for key, each in value.items()
+            )
         )
     ):
         # Sources by their ids.
@@ -284,13 +289,18 @@ def _source(value: dict[str, Any], number: int) -> dict[str, Any]:
     value = _unwrapped(value)
     abouts = [value[key] for key in _METADATA if isinstance(value.get(key), dict)]
     name = _text_name(value)
-    inner = (each for each in value.values() if isinstance(each, dict) and _text_name(each) is not None)
+    inner = (
+        each
+        for key, each in value.items()
+        if isinstance(each, dict) and _text_name(each) is not None and not is_of_dialogue(key)
+    )
     if name is None and (about := next(inner, None)) is not None:
         # Stores that know only an id, a score and metadata have the text there.
         value = {**{key: each for key, each in value.items() if each is not about}, **about}
         name = _text_name(value)
     if name is None:
-        if not _ABOUT.issuperset(plain(key) for _, key in _named_texts(value)):
+        texts = texts_in({key: each for key, each in value.items() if not isinstance(each, list)})
+        if not _ABOUT.issuperset(plain(key) for key, _ in texts):
             raise _no_text(value, number)
         return {}
     text = "" if _is_nothing(value[name]) else text_of(value[name])
@@ -312,20 +322,13 @@ def _source(value: dict[str, Any], number: int) -> dict[str, Any]:
 
 
 def _no_text(value: Mapping[str, Any], number: int) -> InputError:
-    hint = max(_named_texts(value), default=(0, "NAME"))[1]
+    names = [(len(text), name) for name, text in texts_in(value) if not is_of_dialogue(name)]
+    hint = quote(f"sources.content={max(names, default=(0, 'NAME'))[1]}")
     return InputError(
         f"is missing: none of the keys {', '.join(map(repr, value))} is known as the text of a source; call it 'content', or "
-        f"for a file say which it is: --map sources.content={hint}",
+        f"for a file say which it is: --map {hint}",
         field=f"context.{number}.content",
     )
-
-
-def _named_texts(value: Any) -> Iterator[tuple[int, str]]:
-    """The names of texts at any depth, each with its length."""
-    for key, each in value.items() if isinstance(value, Mapping) else ():
-        if isinstance(each, str):
-            yield len(each), key
-        yield from _named_texts(each)
 
 
 def _text_name(value: Mapping[str, Any]) -> str | None:

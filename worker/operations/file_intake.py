@@ -5,17 +5,18 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import accumulate
-from shlex import quote
+from itertools import accumulate, chain
+from shlex import quote, split
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from schemas.job import JobRequest
 from tasks.errors import InputError
 from tasks.policy.relevance import without_threshold
 from tasks.ports import FEW_JOBS, Catalog, Everything, HintKey, NewBatch, NewJob, Refused, Submitter
 from tasks.raw_jobs import as_check_only, read_job, scores_of
 from tasks.raw_jobs.left_over import (
+    MOST_NAMED,
+    is_of_dialogue,
     listed,
     possible_answers,
     possible_questions,
@@ -26,9 +27,10 @@ from tasks.raw_jobs.left_over import (
 )
 from tasks.raw_jobs.names import field_of
 from tasks.raw_jobs.printed import structure
+from tasks.raw_jobs.sources import read_sources
 from tasks.submit import FIRST, make_job, parse_request
 from worker.operations.counts import count_of
-from worker.operations.input_columns import ColumnMap, JobMaker, name_main, reach
+from worker.operations.input_columns import ColumnMap, JobMaker, name_main, reach, renamed
 from worker.operations.input_content import ContentDigest, SameInput
 from worker.operations.input_rows import LINES, Row, Rows, reading
 from worker.operations.json_lines import display_name
@@ -117,10 +119,10 @@ class Intake:
     """Lines by a fault that is none of theirs: of the batch's defaults, or of the settings."""
     _places: dict[tuple[str, str], str] = field(default_factory=dict)
     """The line of the job that has a custom id or a message id."""
-    _last: JobRequest | None = None
-    """The job of the row above."""
+    _chunks: dict[int, int] = field(default_factory=dict)
+    """What the first row that asked a question had as its one source, both as hashes."""
     _asked_again: str = ""
-    """The first row that asks as the one above."""
+    """The first row that asks as one above, with another source."""
 
     def jobs(self) -> Iterator[NewJob]:
         """Reads and validates everything once; refused lines are noted and skipped.
@@ -193,7 +195,9 @@ class Intake:
             except InputError as error:
                 if (fault := self._common_fault(raw, error)) is not None:
                     self._common_faults[fault] += 1
-                self._note(Refused(position, str(error), error.field, _custom_id(raw), row.place))
+                own = f"; to keep the column as it is: --map metadata.{error.field}={error.field}"
+                message = f"{error}{own if file.form.cells and error.field in _OFTEN_FOREIGN else ''}"
+                self._note(Refused(position, message, error.field, _custom_id(raw), row.place))
                 continue
             if about_scores is not None:
                 self.warnings[about_scores] += 1
@@ -224,37 +228,29 @@ class Intake:
         job, more = make_job(request, self.batch, self.catalog, position=position, place=place)
         for name, value in (("custom_id", job.custom_id), ("message_id", job.message_id)):
             if value is not None and (earlier := self._places.setdefault((name, value), place)) != place:
-                raise InputError(
-                    f"{value!r} is already in {earlier}; a line is one job, with all its sources", field=name
-                )
+                raise InputError(f"{value!r} is already in {earlier}; a row is one job: {_TOGETHER}", field=name)
         if order.priority and "priority" not in request.model_fields_set:
             job = replace(job, priority=order.priority)
         if request.check_only and not order.check_only and order.bounds is None:
             warnings.append("a line with 'response' holds an answer: it is checked, and none is made")
-        if _asks_again(request, self._last):
-            self._asked_again = self._asked_again or place
-            warnings.append(f"from {self._asked_again} on, {_ASKED_AGAIN}")
-        self._last = request
+        if len(request.context) == 1:
+            # A table with a chunk a row has the question again in each.
+            chunk = hash(request.context[0].content)
+            if self._chunks.setdefault(hash((request.query, request.response)), chunk) != chunk:
+                self._asked_again = self._asked_again or place
+                warnings.append(
+                    f"from {self._asked_again} on, rows ask as a row above, each as a job with its own source alone; {_TOGETHER}"
+                )
         self.warnings.update(warnings + more)
         if self.digest is not None:
             self.digest.add(job, request)
         return job
 
 
-_ASKED_AGAIN = (
-    "rows ask as the row above, with another source; each row is a job of its own, with its own source alone. To ask once with all "
-    "sources, put these into one row, as pandas does by groupby('question', sort=False)['context'].agg(list).reset_index()"
-)
+_OFTEN_FOREIGN = frozenset({"priority", "deadline", "scheduled_at", "intent", "aggregate"})
+"""Fields whose names are columns of other meaning in tables of tickets and orders."""
 
-
-def _asks_again(job: JobRequest, last: JobRequest | None) -> bool:
-    """Tells a row of a table that has a chunk a row, and the question again in each."""
-    return (
-        last is not None
-        and (job.query, job.response) == (last.query, last.response)
-        and len(job.context) == 1
-        and job.context != last.context
-    )
+_TOGETHER = "to ask once with all sources, put these into one row, as pandas does by groupby('question', sort=False)['context'].agg(list).reset_index()"
 
 
 def _custom_id(raw: Any) -> str | None:
@@ -384,8 +380,8 @@ class FirstRows:
         name = [*names, "NAME"][0]
         options = f"--map {quote(f'{self._field}={name}')}"
         keys.pop(name, None)
-        if not self._names_sources and (names := possible_sources(keys)):
-            options += f" {_maps(names[0], keys)}"
+        if not self._names_sources:
+            options += _maps(keys)
         if self.maker.text and any(map(_SENTENCE.fullmatch, self._keys)):
             return (
                 f"{title} holds no jobs: its first row must name the columns, and reads like a job: {listed(self._keys)}. Write a row of "
@@ -404,13 +400,14 @@ class FirstRows:
         )
         if self._names_sources:
             start += " but empty ones, or ids"
-        names = possible_sources(keys := self._free)
-        if not names:
+        if not (options := _maps(keys := self._free)):
             chat = "what the messages of a chat hold is none; " if self._chat else ""
             return f"{start}, and without them there is no answer: {chat}give them in 'context'. Nothing was submitted"
+        names = set(possible_sources(keys))
+        outermost = [each for each in keys if each in names and names.isdisjoint(_around(each)[:-1])]
         return (
-            f"{start}, and without them there is no answer. Left over is {listed(names)}; take them from there: "
-            f"{_maps(names[0], keys)}. Nothing was submitted"
+            f"{start}, and without them there is no answer. Left over is {listed(outermost)}; take them from there:"
+            f"{options}. Nothing was submitted"
         )
 
 
@@ -422,12 +419,23 @@ def _keys_in(value: Any) -> set[str]:
     return set().union(*map(_keys_in, value)) if isinstance(value, list) else set()
 
 
-def _maps(name: str, values: Mapping[str, Any]) -> str:
-    """The options that take sources from a column, or the object around them, and from those that only their numbers tell from it."""
-    around = accumulate(name.split("."), "{}.{}".format)
-    name = next((each for each in around if each in values and not _content_option(values[each])), name)
-    columns = ",".join(each for each in values if _DIGITS.sub("", each) == _DIGITS.sub("", name))
-    return f"--map {quote(f'sources={columns}')}{_content_option(values[name])}"
+def _maps(values: Mapping[str, Any]) -> str:
+    """The options that take sources from the likeliest column, or the object around them, and from those that only their numbers tell from it.
+
+    Empty where none would help.
+    """
+    for likely in possible_sources(values)[:MOST_NAMED]:
+        around = [each for each in _around(likely) if each in values and not is_of_dialogue(each)]
+        name = next((each for each in around if _content_option(values[each]) == ""), likely)
+        if (option := _content_option(values[name])) is not None:
+            columns = ",".join(each for each in values if _DIGITS.sub("", each) == _DIGITS.sub("", name))
+            return f" --map {quote(f'sources={columns}')}{option}"
+    return ""
+
+
+def _around(name: str) -> list[str]:
+    """The objects around what stands under a name of several parts, from the outside, and itself."""
+    return list(accumulate(name.split("."), "{}.{}".format))
 
 
 _SENTENCE = re.compile(r"(?:\S+\s+){3,}\S*[.?!]")
@@ -436,18 +444,35 @@ _SENTENCE = re.compile(r"(?:\S+\s+){3,}\S*[.?!]")
 _DIGITS = re.compile(r"\d+")
 
 
-def _content_option(value: Any) -> str:
-    """The option that names the text of each source in a value; empty where that is known."""
+def _content_option(value: Any) -> str | None:
+    """The option that names the text of each source in a value; empty where that is known, None where none would help."""
     try:
-        read_job({"query": "?", "context": value})
+        return "" if _has_text(value) else None
     except InputError as error:
-        return "".join(str(error).partition(" --map ")[1:])
-    return ""
+        option = str(error).partition(" --map ")[2]
+    if not option:
+        return ""
+    try:
+        inside = ColumnMap.parse(split(option)).inside
+        return f" --map {option}" if _has_text(renamed(structure(value), inside)) else None
+    except InputError:
+        return None
+
+
+def _has_text(value: Any) -> bool:
+    """Tells sources of which one is more than a blank; raises ``InputError`` for what is none."""
+    return any(str(each["content"]).strip() for each in read_sources(value))
 
 
 def _members(values: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
-    """The values and those inside of objects, by names as ``--map`` takes them."""
+    """The values and those inside of objects, of a list those of its elements, by names as ``--map`` takes them."""
     for key, each in values.items():
         yield before + key, each
-        if isinstance(each, dict):
-            yield from _members(each, f"{before}{key}.")
+        rows = (
+            [row for row in each[:MOST] if isinstance(row, dict)]
+            if isinstance(each, list) and not is_of_dialogue(key)
+            else ()
+        )
+        names = dict.fromkeys(chain.from_iterable(rows))
+        inner = {name: [row[name] for row in rows if name in row] for name in names}
+        yield from _members(each if isinstance(each, dict) else inner, f"{before}{key}.")

@@ -142,7 +142,7 @@ class JobMaker:
                 self._announced.update((key, "") for key in new)
                 self.tell(f"too long for metadata, and left out: {listed(new)}")
         if inside := self.columns.inside:
-            job["context"] = _renamed(structure(job.get("context")), inside)
+            job["context"] = renamed(structure(job.get("context")), inside)
         return job
 
     def _planned(self, keys: tuple[str, ...]) -> dict[str, str]:
@@ -309,11 +309,11 @@ def _sources(value: Any, delimiter: str | None) -> Any:
     return _plain(value)
 
 
-def _renamed(value: Any, names: Mapping[str, str]) -> Any:
+def renamed(value: Any, names: Mapping[str, str]) -> Any:
     """Sources in any shape, with the members under the names that a person gave for them."""
     if isinstance(value, dict):
-        return {names.get(key, key): _renamed(each, names) for key, each in value.items()}
-    return [_renamed(each, names) for each in value] if isinstance(value, list) else value
+        return {names.get(key, key): renamed(each, names) for key, each in value.items()}
+    return [renamed(each, names) for each in value] if isinstance(value, list) else value
 
 
 def _joined(earlier: Any, sources: Any) -> Any:
@@ -330,11 +330,11 @@ def _merged(earlier: Any, value: Any) -> Any:
 
 
 def _json_cell(cell: str, name: str = "") -> Any:
-    """The JSON in a cell of a field; without a field a text that is none is taken as it is."""
+    """The JSON in a cell; a text that does not begin as such is taken as it is, and without a field any other, too."""
     try:
         return structure_of(cell) or orjson.loads(cell)
     except orjson.JSONDecodeError as error:
-        if not name:
+        if not name or cell.lstrip()[0] not in "[{":
             return cell
         raise InputError(f"the cell: {json_fault(error)}", field=name) from None
 

@@ -1,12 +1,14 @@
 """Finds the rows of a file that is one JSON object: around a list of rows, or made of columns."""
 
-from collections.abc import Iterator
+import re
+from collections.abc import Collection, Iterator
 from io import BytesIO
 from itertools import pairwise, zip_longest
 from typing import Any, NamedTuple
 
 import orjson
 
+from tasks.raw_jobs.left_over import reads_like_a_text
 from tasks.raw_jobs.names import field_of, is_field, plain
 from tasks.raw_jobs.sources import rows_by_index
 
@@ -15,6 +17,9 @@ LISTS = frozenset({
     "dataset", "test_cases", "goldens", "entries", "results", "jobs", "queries",
 })  # fmt: skip
 """Names of a list of rows."""
+
+_PATH_OF_QUESTIONS = re.compile(r"(?i)(\w+\.)*(questions|queries|qas?|qa_pairs)\.item")
+"""Path of questions about a text beside them; what stands beside other rows describes these."""
 
 _MAIN = frozenset({"query", "response"})
 
@@ -31,11 +36,7 @@ class Wrapper(NamedTuple):
 def wrapper_of(head: bytes) -> Wrapper | None:
     """The wrapper of a file by its beginning; None for rows."""
     first, _, rest = head.partition(b"\n")
-    try:
-        row = orjson.loads(first)
-    except orjson.JSONDecodeError:
-        row = None
-    cells = row.items() if isinstance(row, dict) else ()
+    cells = _cells(first)
     is_row = any(field_of(name) in _MAIN and isinstance(text, str) for name, text in cells)
     # A list in one object of several is about what stands beside it.
     if is_row or (cells and rest.lstrip().startswith(b"{")):
@@ -44,7 +45,7 @@ def wrapper_of(head: bytes) -> Wrapper | None:
     import ijson  # noqa: PLC0415
 
     columns: list[str] = []
-    key, about = "", False
+    key, about, text = "", False, False
     try:
         for (prefix, event, value), (_, following, inner) in pairwise(ijson.parse(BytesIO(head))):
             if not prefix and event == "map_key":
@@ -52,15 +53,28 @@ def wrapper_of(head: bytes) -> Wrapper | None:
                 key, about = value, about or field_of(key) == "context"
             elif prefix == "columns.item" and event == "string":
                 columns.append(value)
+            elif prefix == key and event == "string":
+                text |= reads_like_a_text(value)
             elif prefix == key and (wrapper := _begin_of(key, event, following, inner, columns)) is not None:
-                return None if about and wrapper.path else wrapper
+                return (
+                    None if wrapper.path and (about or (text and _PATH_OF_QUESTIONS.match(wrapper.path))) else wrapper
+                )
             elif event == "map_key" and field_of(value) == "query" and (path := _path_of_rows(prefix)):
-                return None if about else Wrapper(path)
+                return None if about or (text and _PATH_OF_QUESTIONS.match(path)) else Wrapper(path)
             if prefix == key and field_of(key) in {"string": _MAIN, "start_map": {"query"}}.get(event, ()):
                 return None
     except ijson.JSONError:
         pass
     return None
+
+
+def _cells(line: bytes) -> Collection[tuple[str, Any]]:
+    """The names and values of a line that is an object; none of any other."""
+    try:
+        row = orjson.loads(line)
+    except orjson.JSONDecodeError:
+        return ()
+    return row.items() if isinstance(row, dict) else ()
 
 
 def _begin_of(key: str, event: str, following: str, first: Any, columns: list[str]) -> Wrapper | None:

@@ -5,6 +5,7 @@ import gzip
 import io
 import json
 import re
+import shlex
 import tracemalloc
 from collections.abc import Iterator
 from contextlib import nullcontext
@@ -327,6 +328,14 @@ def lines(*rows: dict[str, Any]) -> str:
         ({"belege": {"absatz": {"0": "Because."}}}, "--map sources=belege --map sources.content=absatz."),
         ({"lauf": {"treffer": [{"absatz": "Because."}]}}, "--map sources=lauf.treffer --map sources.content=absatz."),
         (
+            {"spans": [{"args": {"query": "Why is that so?"}, "found": ["Because."]}]},
+            "Left over is 'spans'; .*--map sources=spans --map sources.content=found.",
+        ),
+        (
+            {"treffer": [{"document": {"teile": [{"absatz": "Because."}]}}]},
+            "--map sources=treffer.document.teile --map sources.content=absatz.",
+        ),
+        (
             {"metadata": {"questions": ["Why so?"] * 9, "beleg": "Because it is so."}},
             "Left over is 'metadata.beleg'.*--map sources=metadata.beleg.",
         ),
@@ -369,6 +378,31 @@ def test_an_option_is_typed_without_the_fault_of_what_it_names(tmp_path: Path) -
     row = {"query": "Why?", "belege": [["T", ["Because."]], 5]}
     with pytest.raises(InputError, match=r"--map sources=belege\. Nothing"):
         Read(file(tmp_path, lines(row)))
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"outputs": {"response": "It is so, as everybody knows."}},
+        {"meta": {"question_template": "Why is that so?", "subject": "law"}},
+        {"steps": [{"input": "Why is that so?", "output": {"role": "assistant", "content": "It is so."}}]},
+        {"output_text": "It is so."},
+        {"model1": {"name": "m", "response": "It is so.", "critiques": ["It is too short."]}},
+        {"input": [{"role": "user", "content": "Why is that so?"}], "query": None},
+        {"found": [{"url": "https://a.example/long.html", "kind": "web"}]},
+    ],
+)
+def test_an_option_is_typed_for_sources_alone(tmp_path: Path, row: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match="give them in 'context'"):
+        Read(file(tmp_path, lines({"query": "Why?", **row})))
+
+
+def test_an_option_is_typed_as_a_shell_reads_it(tmp_path: Path) -> None:
+    path = file(tmp_path, lines({"query": "Why?", "belege": [{"der Absatz": "Because.", "Kopf": "T"}]}))
+    with pytest.raises(InputError) as stop:
+        Read(path)
+    options = shlex.split(str(stop.value).partition("from there: ")[2].partition(". Nothing")[0])
+    assert [job[2] for job in Read(path, *options[1::2]).jobs] == [["Because."]]
 
 
 def test_what_is_taken_for_right_is_offered_as_no_source(tmp_path: Path) -> None:
@@ -456,12 +490,43 @@ def test_rows_of_one_chunk_each_are_told_with_the_first_and_their_number(
     tmp_path: Path, answer: dict[str, str]
 ) -> None:
     rows = [{"query": query, "context": chunk, **answer} for query in ("When?", "Why?") for chunk in ("A.", "B.", "C.")]
-    for content, times in (lines(*rows), 1), (lines(*rows[::3], *rows[::3]), 0):
+    for content, first in (
+        (lines(*rows), 2),
+        (lines(*rows[::3], *rows[1::3], *rows[2::3]), 3),
+        (lines(*rows[::3] * 2), 0),
+    ):
         read = Read(path := file(tmp_path, content), check_only=bool(answer))
         warnings: list[str] = []
         read.intake.warn_of_jobs(warnings.append)
-        hits = [each for each in warnings if each.startswith(f"from {path}, line 2 on, rows ask as the row above")]
-        assert [each.endswith("(4 jobs)") for each in hits] == [True] * times
+        hits = [each for each in warnings if each.startswith(f"from {path}, line {first} on, rows ask as a row above")]
+        assert [each.endswith("(4 jobs)") for each in hits] == [True] * bool(first)
+
+
+@pytest.mark.parametrize("questions", [["When?", "Why?"], [{"question": "When?"}, {"question": "Why?"}]])
+def test_a_text_beside_questions_is_what_they_are_about(tmp_path: Path, questions: list[Any]) -> None:
+    for rest in ({}, {"title": "The desk"}):
+        path = file(tmp_path, json.dumps({**rest, "article": "It closes at noon.", "questions": questions}))
+        with pytest.raises(InputError, match="--map sources=article"):
+            Read(path)
+        assert [job[1:] for job in Read(path, "sources=article").jobs] == [
+            ("When?", ["It closes at noon."]),
+            ("Why?", ["It closes at noon."]),
+        ]
+
+
+def test_questions_in_columns_are_asked_of_what_stands_beside_them(tmp_path: Path) -> None:
+    row = {"text": {"paragraphs": [["Then."]]}, "qas": {"question": ["When?", "Why?"], "question_id": ["a", "b"]}}
+    assert Read(file(tmp_path, lines(row))).jobs == [("a", "When?", ["Then."]), ("b", "Why?", ["Then."])]
+
+
+def test_a_column_that_means_something_else_is_kept_by_an_option(tmp_path: Path) -> None:
+    path = file(tmp_path, table([{"question": "Why?", "context": "Because.", "priority": "P2"}]))
+    (problem,) = Read(path).refused
+    assert problem.endswith(
+        "priority: must be a whole number; to keep the column as it is: --map metadata.priority=priority"
+    )
+    read = Read(path, "metadata.priority=priority")
+    assert read.requests[0]["metadata"] == {"priority": "P2"}
 
 
 def test_what_a_chat_says_is_no_source(tmp_path: Path) -> None:
