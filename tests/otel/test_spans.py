@@ -133,7 +133,7 @@ def test_an_exporter_that_raises_costs_no_count_and_one_line(caplog: pytest.LogC
         meter.observe(a_close("unknown"))
     meter.count()
 
-    assert meter.sums()["nightdesk_calls_total", ("openai", "m-1", "standard", "generate", "unknown")] == 3
+    assert meter.sums()["nightdesk_calls_total", ("openai", "other", "standard", "generate", "unknown")] == 3
     assert len(caplog.records) == 1
 
 
@@ -219,6 +219,6 @@ def test_a_collector_that_does_not_answer_delays_neither_jobs_nor_a_stop(
         spans.close()
         closed_s = time.monotonic() - began - counted_s
 
-    assert meter.sums()["nightdesk_calls_total", ("openai", "m-1", "standard", "generate", "unknown")] == 5_000
+    assert meter.sums()["nightdesk_calls_total", ("openai", "other", "standard", "generate", "unknown")] == 5_000
     assert counted_s < 10
     assert closed_s < 10
