@@ -58,13 +58,12 @@ def is_about(
     for number, span in evidence:
         spans[number].append(span)
     # What surrounds the evidence only adds to it: mostly its own words are enough, and no source is read.
-    inside = _bits(parts[0], chain.from_iterable(words_of(text).content for text in texts))
+    inside = beside = _bits(parts[0], chain.from_iterable(words_of(text).content for text in texts))
     metadata = _bits(parts[0], chain.from_iterable(metadata_stems(sources[number].metadata) for number in spans))
+    whole = inside | metadata
     share = max(title_share(parts[0], sources[number].metadata) for number in spans)
-    if suffices(inside, inside, Masks([], metadata, inside | metadata, share)):
+    if suffices(inside, beside, Masks([], metadata, whole, share)):
         return True
-    inside = beside = metadata = whole = 0
-    share = 0.0
     for number, places in spans.items():
         index = index_in_time(sources[number].content)
         masks = mask_source(parts[0], index, sources[number].metadata)
@@ -73,9 +72,7 @@ def is_about(
             last = bisect_left(index.spans, place.end, key=_start)
             inside |= reduce(or_, masks.passages[first:last], 0)
             beside |= reduce(or_, masks.passages[max(0, first - 1) : last + 1], 0)
-        metadata |= masks.metadata
         whole |= masks.whole
-        share = max(share, masks.title_share)
         if suffices(inside, beside, Masks([], metadata, whole, share)):
             return True
     return False
