@@ -70,7 +70,7 @@ class ShownSources:
         self._whole: dict[str, list[int]] = {}
         self._pieces: dict[int, set[str]] = {}
         self._sources: dict[int, tuple[str, Mapping[str, Any]]] = {}
-        self._words: dict[int, tuple[list[str], frozenset[tuple[str, ...]]]] = {}
+        self._words: dict[int, list[str]] = {}
 
     def add(self, index: int, content: str, metadata: Mapping[str, Any]) -> tuple[int, bool] | None:
         """Adds a source unless it repeats one of the sources so far.
@@ -132,38 +132,35 @@ class ShownSources:
 
     def _compare(self, content: str, tokens: Sequence[str], index: int) -> bool | None:
         if index not in self._words:
-            other_tokens = words(self._sources[index][0])
-            self._words[index] = (
-                other_tokens,
-                frozenset(zip(other_tokens, other_tokens[1:], other_tokens[2:], strict=False)),
-            )
-        other_tokens, runs = self._words[index]
+            self._words[index] = words(self._sources[index][0])
+        other_tokens = self._words[index]
         if tokens == other_tokens and (tokens or content == self._sources[index][0]):
             return True
-        return False if _adds_nothing(content, tokens, other_tokens, runs) else None
+        return False if _adds_nothing(content, tokens, other_tokens) else None
 
 
-def _adds_nothing(
-    content: str, tokens: Sequence[str], other_tokens: Sequence[str], other_runs: frozenset[tuple[str, ...]]
-) -> bool:
+def _adds_nothing(content: str, tokens: Sequence[str], other_tokens: Sequence[str]) -> bool:
     """Tells whether a text adds nothing to another one, as far as its words tell.
 
     A new figure, negation or name is an addition: two policies that differ only in an amount, a "not" or the product's
     name are two sources.
     """
-    if len(tokens) < LEAST_WORDS:
+    new = set(tokens).difference(other_tokens)
+    if len(tokens) < LEAST_WORDS or len(new) > MOST_NEW_WORDS * len(tokens):
         return False
-    runs = list(zip(tokens, tokens[1:], tokens[2:], strict=False))
+    runs, other_runs = _runs(tokens), frozenset(_runs(other_tokens))
     new_runs = [run for run in runs if run not in other_runs]
     if len(new_runs) > (1 - CONTAINED) * len(runs):
         return False
     if any(_decisive().search(word) for run in new_runs for word in run):
         return False
-    new = set(tokens) - set(other_tokens)
-    if len(new) > MOST_NEW_WORDS * len(tokens):
-        return False
     as_written = {word.lower(): word for word in _AS_WRITTEN.findall(content)}
     return all(as_written.get(word, word.upper()).islower() for word in new)
+
+
+def _runs(tokens: Sequence[str]) -> list[tuple[str, ...]]:
+    """The runs of three words of a text."""
+    return list(zip(tokens, tokens[1:], tokens[2:], strict=False))
 
 
 # ---- token counts -----------------------------------------------------------------------------------------------------
