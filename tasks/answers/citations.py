@@ -14,7 +14,7 @@ from schemas.answer import CanonicalAnswer, Citation, SegmentCitation
 from schemas.generation import Style
 from schemas.job import JobRequest, SourceContext
 from tasks.answers.parse import storable
-from tasks.answers.rendered import Mark, Rendered, strip_markers
+from tasks.answers.rendered import Mark, Rendered
 from tasks.answers.styles import manner_of
 from tasks.text.evidence import SourceSearch, search_sources
 from tasks.text.sentences import Span, in_one_form
@@ -37,7 +37,7 @@ def locate_citations(
     source_indexes: Sequence[int],
     *,
     sentences: Sequence[tuple[Span, int]],
-    markers: Sequence[Span],
+    bare: str,
 ) -> tuple[list[Citation], list[str]]:
     """All citations in the order of their markers, and a warning for each quote that its source does not contain.
 
@@ -49,11 +49,11 @@ def locate_citations(
         rendered: the same answer as text.
         source_indexes: the source index of each source number - 1.
         sentences: the sentences of the text, each with the position up to which markers belong to it.
-        markers: all markers in the text.
+        bare: the text with spaces in place of its markers.
     """
     citations: list[Citation] = []
     warnings: list[str] = []
-    places = _Places(request, rendered.text, sentences, markers)
+    places = _Places(request, bare, sentences)
     for mark in rendered.marks:
         source_index = source_indexes[mark.source - 1]
         source = request.context[source_index]
@@ -88,22 +88,17 @@ def _not_there(reference: SegmentCitation, rank: int, request: JobRequest, sourc
 class _Places:
     """Locates the passage of a source that fits a sentence which cites it without a quote."""
 
-    def __init__(
-        self, request: JobRequest, text: str, sentences: Sequence[tuple[Span, int]], markers: Sequence[Span]
-    ) -> None:
+    def __init__(self, request: JobRequest, bare: str, sentences: Sequence[tuple[Span, int]]) -> None:
         self._request = request
         self._sentences = sentences
         self._reaches = [reach for _, reach in sentences]
         self._passages: dict[tuple[int, int], Span | None] = {}
-        self._text = text
-        self._markers = markers
+        self._bare = bare
         self._search: SourceSearch | None = None
-        self._bare = ""
         self._words: list[frozenset[str]] = []
 
     def of(self, position: int, source_index: int) -> Span | None:
         if self._search is None:
-            self._bare = strip_markers(self._text, self._markers)
             self._words = [words_of(self._bare[span.start : span.end]).content for span, _ in self._sentences]
             self._search = search_sources(self._request.context, frozenset[str]().union(*self._words))
         number = bisect_left(self._reaches, position)

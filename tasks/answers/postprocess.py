@@ -31,6 +31,7 @@ class Processed:
 
     Attributes:
         response: the rendered text; for a check-only job the supplied text, unchanged.
+        bare: the response with spaces in place of its markers.
         canonical: the canonical form of the response, without citations of sources that do not exist.
         structured: the object for ``output_schema``, or the response itself if its format is JSON.
         parsed: False if the completion did not follow its protocol or a part of it was lost.
@@ -45,6 +46,7 @@ class Processed:
     """
 
     response: str
+    bare: str
     citations: tuple[Citation, ...]
     canonical: CanonicalAnswer
     structured: dict[str, Any] | None
@@ -140,9 +142,8 @@ def assemble(
     )
     unknown = {m.start: [n for n in m.numbers if not 1 <= n <= len(shown_sources)] for m in read.unknown}
     sentences = _sentences(rendered, config.language)
-    citations, missing = locate_citations(
-        request, answer, rendered, shown_sources, sentences=sentences, markers=markers
-    )
+    bare = strip_markers(rendered.text, markers)
+    citations, missing = locate_citations(request, answer, rendered, shown_sources, sentences=sentences, bare=bare)
     broken = () if request.check_only or config.output_schema is None else violations(config, read.data)
     structured = _object_of(request, read, rendered.text, output_format, citations)
     abstained = not answer.sufficient and not citations
@@ -154,6 +155,7 @@ def assemble(
         notes = (*notes, "the model says that the answer covers only a part of the question")
     return Processed(
         response=rendered.text,
+        bare=bare,
         citations=tuple(citations),
         canonical=answer,
         structured=structured,
@@ -161,7 +163,7 @@ def assemble(
         abstained=abstained,
         warnings=tuple(dict.fromkeys((*read.warnings, *missing, *notes, *shortfalls, *broken))),
         output_format=output_format,
-        statements=tuple(_statements(rendered.text, sentences, citations, markers, unknown)),
+        statements=tuple(_statements(rendered.text, bare, sentences, citations, unknown)),
         markers=tuple(markers),
         shown_sources=shown_sources,
         segments=rendered.segments,
@@ -218,13 +220,12 @@ def _sentences(rendered: Rendered, language: str | None) -> list[tuple[Span, int
 
 def _statements(
     text: str,
+    bare: str,
     sentences: Sequence[tuple[Span, int]],
     citations: Sequence[Citation],
-    markers: Sequence[Span],
     unknown: Mapping[int, Sequence[int]],
 ) -> Iterator[Statement]:
     """The clauses of the sentences, each with its citations; ``unknown`` are the numbers without a source, by place."""
-    bare = strip_markers(text, markers)
     places = sorted(unknown)
     position = 0
     for number, (span, reach) in enumerate(sentences):

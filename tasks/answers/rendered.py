@@ -22,8 +22,7 @@ _INLINE_CODE = re.compile(r"(?<![`\\])(`+)(?!`)[^\n]{1,1000}?(?<!`)\1(?!`)")
 _FENCE = re.compile(r"(?m)^ {0,3}(`{3,}|~{3,})([^\n]*)$")
 
 
-@dataclass(frozen=True, slots=True)
-class Insert:
+class Insert(NamedTuple):
     """A marker to write at ``position`` of the text."""
 
     position: int
@@ -119,8 +118,7 @@ def code_spans(text: str) -> list[tuple[int, int]]:
     return sorted([*blocks, *(span for span in spans if not fenced.hold(span[0]))])
 
 
-@dataclass(frozen=True, slots=True)
-class Mark:
+class Mark(NamedTuple):
     """One marker in the text: its segment, its source number (1-based, as in the prompt), its rank and its span."""
 
     segment: int
@@ -130,8 +128,7 @@ class Mark:
     end: int
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
+class Piece(NamedTuple):
     """A part ``[start, end)`` of the text that states something; markers up to ``reach`` belong to it."""
 
     start: int

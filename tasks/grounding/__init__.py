@@ -21,6 +21,7 @@ from schemas.grounding import Claim, Grounding, Value, Verdict
 from schemas.job import JobRequest
 from tasks.answers.postprocess import Processed
 from tasks.grounding.checkers import (
+    NO_FINDING,
     Attribution,
     CheckedClaim,
     Checker,
@@ -299,9 +300,6 @@ DECIDING = (CheckerName.JUDGE, CheckerName.LOCAL, CheckerName.LEXICAL, CheckerNa
 layer that reads only the form of citations."""
 
 
-_NO_FINDING = ClaimFinding()
-
-
 def fuse(
     text: str, span: Span, findings: Mapping[CheckerName, ClaimFinding], own: Mapping[str, ClaimFinding] | None = None
 ) -> Claim:
@@ -323,7 +321,7 @@ def fuse(
         if (finding := everything.get(name)) is not None and finding.verdict is not None:
             decider = name
             break
-    decided = everything[decider] if decider else _NO_FINDING
+    decided = everything[decider] if decider else NO_FINDING
     judged = decider is CheckerName.JUDGE and decided.verdict is not Verdict.UNCHECKED
     remarks = [decided.reason] if decided.reason else []
     if decider is None:

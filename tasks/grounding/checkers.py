@@ -12,7 +12,6 @@ from schemas.generation import CheckerName
 from schemas.grounding import Evidence, JudgeVerdict, ReusedFrom, Verdict
 from schemas.job import JobRequest
 from tasks.answers.postprocess import Processed, own_words
-from tasks.answers.rendered import strip_markers
 from tasks.grounding.decision import Decider, Decision
 from tasks.grounding.model import (
     AROUND,
@@ -125,6 +124,9 @@ class ClaimFinding:
     """Words of an undecided claim that no place of the sources accounts for."""
 
 
+NO_FINDING = ClaimFinding()
+
+
 @dataclass(frozen=True, slots=True)
 class CheckInput:
     """An answer as the checkers see it. ``claims`` are the checkable ones, in the order of the response."""
@@ -137,7 +139,7 @@ class CheckInput:
 
 def checkable_claims(request: JobRequest, processed: Processed) -> tuple[tuple[CheckedClaim, ...], tuple[Reading, ...]]:
     """The checkable claims of an answer, and the reading of each of its statements."""
-    bare = strip_markers(processed.response, processed.markers)
+    bare = processed.bare
     vocabulary = Vocabulary(request.query, [source.content for source in request.context], bare)
     claims = []
     readings = []
@@ -335,15 +337,10 @@ class _Reader:
         is_short = len(listed) <= 1
         # Without their first letters, which may be large ones; the longest stands in few sources.
         rarest = " ".join(text.raw.split()[:-1][:_FIRST]) if is_short else max(listed, key=len)[1:-1]
-        contents = enumerate(source.content for source in self._answer.request.context)
-        sources = [(source, content) for source, content in contents if source != but and rarest in content]
-        if not sources:
-            return
-        words = [word[1:_ROOT] for word in listed if number_word(word) is None and not month_pattern().match(word)]
-        words = [] if is_short else words
-        for source, content in sources:
-            is_near = all(word in content for word in words) and _stand_together(rarest, words, content)
-            if is_near and find_sentence(content, text.text) is None:
+        words = [] if is_short else listed
+        for source, each in enumerate(self._answer.request.context):
+            is_near = source != but and rarest in each.content and _stand_together(rarest, words, each.content)
+            if is_near and find_sentence(each.content, text.text) is None:
                 yield source
 
     def read(self, text: ClaimText, search: SourceSearch, sentence: str = "") -> _Reading:
@@ -365,13 +362,20 @@ _AROUND = 200
 """Characters on each side of a word that are a place, and half of those between two places."""
 
 
+def _varies(word: str) -> bool:
+    """Tells whether a word is a number or a month, in whose place a source may have another one."""
+    return number_word(word) is not None or month_pattern().match(word) is not None
+
+
 def _stand_together(longest: str, words: Sequence[str], content: str) -> bool:
-    """Tells whether words stand around one of them in a text."""
+    """Tells whether words, but for those that vary, stand around one of them in a text."""
+    if not all(word[1:_ROOT] in content or _varies(word) for word in words):
+        return False
     start = content.find(longest)
     while start >= 0:
         ensure_time()
         place = content[max(0, start - _AROUND) : start + _AROUND]
-        if all(word in place for word in words):
+        if all(word[1:_ROOT] in place or _varies(word) for word in words):
             return True
         start = content.find(longest, start + _AROUND // 2)
     return False
@@ -429,5 +433,7 @@ def _finding(claim: CheckedClaim, *, wants_citation: bool, missing: int) -> Clai
         remarks.append("carries no citation")
         if missing:
             remarks.append(f"the answer has {missing} citation(s) too few")
+    if not remarks:
+        return NO_FINDING
     broken = (claim.citations or claim.unknown) and unlocated == len(claim.citations)
     return ClaimFinding(verdict=Verdict.UNSUPPORTED if broken else None, reason="; ".join(remarks))

@@ -180,13 +180,16 @@ def find_sentence(content: str, text: str) -> Span | None:
 
 
 def _places_of(content: str, pieces: Sequence[str]) -> Iterator[Span]:
-    """The places where pieces of a text stand one after another, with white space between them."""
-    # To compile a pattern for each sentence takes twenty times as long.
+    """The places where pieces of a text stand one after another, with white space between them; first those with one space."""
     plain = " ".join(pieces)
+    start = content.find(plain) if plain else -1
+    while start >= 0:
+        yield Span(start, start + len(plain))
+        start = content.find(plain, start + 1)
+    # To compile a pattern for each sentence takes twenty times as long.
     start = content.find(pieces[0]) if pieces else -1
     while start >= 0:
-        end = start + len(plain) if content.startswith(plain, start) else _end_of(content, pieces, start)
-        if end is not None:
+        if (end := _end_of(content, pieces, start)) is not None:
             yield Span(start, end)
         start = content.find(pieces[0], start + 1)
 

@@ -14,7 +14,6 @@ from schemas.quality import QualityConstants
 from schemas.record import Quality
 from schemas.states import Outcome
 from tasks.answers.postprocess import Processed
-from tasks.answers.rendered import strip_markers
 from tasks.policy.relevance import mean_relevance, relevance_scores
 from tasks.questions.subject_evidence import is_about
 from tasks.text.language import language_of
@@ -86,9 +85,8 @@ def assess(request: JobRequest, processed: Processed, grounding: Grounding | Non
     if grounding is None or not processed.response.strip():
         return Assessment(answer_quality=None, sufficient=False)
     constants = request.config.quality or DEFAULTS
-    bare = strip_markers(processed.response, processed.markers)
     # Text outside the statements (a list of sources, the syntax of JSON) counts for neither wording nor length.
-    text = "\n".join(bare[statement.start : statement.end] for statement in processed.statements)
+    text = "\n".join(processed.bare[statement.start : statement.end] for statement in processed.statements)
     signals = measure(request, processed, grounding, text, constants)
     quality = score(signals, constants)
     gaps = tuple(_gaps(request, processed, grounding, text=text, signals=signals, constants=constants))

@@ -21,8 +21,8 @@ echo, places   patterns before a repeated question, and before the number of a s
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from functools import cache, cached_property
+from typing import NamedTuple
 
 from tasks.text.language import SUPPORTED, language_of, language_tables
 from tasks.text.sentences import month_pattern, never_ends_sentence, plain_arabic, words
@@ -53,8 +53,7 @@ _HAN = re.compile("[\u3400-\u9fff]")
 _DIGIT_END = "9"
 
 
-@dataclass(frozen=True, slots=True)
-class Statement:
+class Statement(NamedTuple):
     """A clause ``[start, end)`` of the response; a sentence that states one thing is one clause.
 
     ``citations`` are positions in the processed answer's citations; ``unknown`` are cited numbers without a source.
@@ -197,8 +196,7 @@ def specifics(text: str, vocabulary: Vocabulary) -> frozenset[str]:
 # ---- reading -------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Reading:
+class Reading(NamedTuple):
     """A sentence as it was read.
 
     Attributes:
