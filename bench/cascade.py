@@ -34,7 +34,6 @@ from tests.stored_records import SNAPSHOT
 from tests.stub.answers import ANSWERS, responses
 from worker.ledger.postgres import PostgresLedger
 from worker.operations.batch_report import collect, document
-from worker.settings import Settings
 
 DATA = Path(__file__).parents[2] / "shared" / "data"
 
@@ -181,7 +180,7 @@ def levels(lab: Lab, batch_id: UUID) -> list[dict[str, Any]]:
 
     async def read(ledger: Any) -> list[dict[str, Any]]:
         assert isinstance(ledger, PostgresLedger)
-        report = await collect(ledger, batch_id, Settings(), worst=0, with_estimate=False)
+        report = await collect(ledger, batch_id, worst=0)
         return list(document(report)["levels"])
 
     return lab.with_ledger(read)
