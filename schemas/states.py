@@ -47,7 +47,7 @@ class Outcome(StrEnum):
 
 
 class HeldReason(StrEnum):
-    """The reason that a scheduled job waits for a person or a change instead of a time."""
+    """The reason that a scheduled job waits for more than its time."""
 
     BUDGET = "budget"
     BATCH_PAUSED = "batch_paused"
@@ -59,6 +59,15 @@ class HeldReason(StrEnum):
     TENANT_BUDGET = "tenant_budget"
     """Goes on by itself when the next period of the budget begins."""
     UNKNOWN_OUTCOME = "unknown_outcome"
+
+    @property
+    def needs_person(self) -> bool:
+        """True where neither time nor a worker lets the job go on."""
+        match self:
+            case HeldReason.BUDGET | HeldReason.BATCH_PAUSED | HeldReason.PRICE_UNKNOWN | HeldReason.UNKNOWN_OUTCOME:
+                return True
+            case HeldReason.KEY_BUDGET | HeldReason.LANE_PAUSED | HeldReason.TENANT_BUDGET:
+                return False
 
 
 FINAL_STATES = frozenset({JobState.COMPLETED, JobState.FAILED, JobState.CANCELLED, JobState.EXPIRED})
@@ -90,4 +99,4 @@ TRANSITIONS: dict[tuple[JobState, JobState], frozenset[str]] = {
     (_S.CANCELLED, _S.SCHEDULED): frozenset({"retry"}),
     (_S.EXPIRED, _S.SCHEDULED): frozenset({"retry"}),
 }
-"""Every permitted edge with the ledger verbs that may use it; a missing pair is forbidden."""
+"""Every permitted edge with the ledger verbs that may use it; a missing pair is forbidden. ``hold``: a pause, a closed window, money."""

@@ -3,7 +3,7 @@
 submit     validates requests and writes them to the ledger, in their canonical form
 generate   prompt, attempt, provider call, completion; the providers in their order
 check      postprocess, checkers, policy, final write
-results    makes the audit record and the result, publishes it, and answers by id
+results    makes the audit record and the result, which ``worker.scheduling.outbox`` publishes
 
 ``celery_tasks`` are the messages: each passes ids or jobs to the event loop of its worker process.
 

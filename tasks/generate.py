@@ -136,16 +136,16 @@ class FallbackChain:
         """Notes a failed call."""
         self.misses.append(f"{plan.provider.name}: {failure.kind.value}")
 
-    def goes_on(self, plan: PlannedCall, why: DenyReason) -> bool:
-        """True if another call is to be made in place of one that was denied.
+    def pass_over(self, plan: PlannedCall, why: DenyReason) -> bool:
+        """Leaves a call that was denied; True if another one is to be made in its place.
 
         A busy provider is waited for; one that is down or has no quota left is passed over.
         """
-        leaves_lane = why is DenyReason.LANE_PAUSED and self.leaves_lane(plan)
-        if not leaves_lane and (why is DenyReason.LIMIT or not self.more()):
+        in_other_lane = why is DenyReason.LANE_PAUSED and self.leave_lane(plan)
+        if not in_other_lane and (why is DenyReason.LIMIT or not self.more()):
             return False
         self.calls -= 1
-        if not leaves_lane:
+        if not in_other_lane:
             self.misses.append(f"{plan.provider.name}: {why.value}")
         return True
 
@@ -154,21 +154,21 @@ class FallbackChain:
         message = "; ".join((failure.message, *map(str, self._unusable)))
         return failure.model_copy(update={"message": message})
 
-    def leaves_lane(self, plan: PlannedCall) -> bool:
-        """True if the call is to be made in another lane instead, where the job leaves its lane open."""
+    def leave_lane(self, plan: PlannedCall) -> bool:
+        """Leaves the lane of a call for another one; False where the job asks for this lane alone."""
         if self.lanes is None or plan.lane_reason is None or plan.call.lane == Lane.STANDARD:
             return False
         self._without.add(Lane(plan.call.lane))
         self._turns.insert(0, Turn(plan.call.provider, plan.call.model))
         return True
 
-    def leaves_background(self, plan: PlannedCall, broken: BrokenCall) -> bool:
-        """True if a response that the provider refused to take in its background is to be asked for in another lane."""
+    def leave_background(self, plan: PlannedCall, broken: BrokenCall) -> bool:
+        """Leaves the background lane, if the provider refused to take this response in it; True if another lane is asked instead."""
         if plan.call.lane not in WINDOWS or not (broken.lane_paused or broken.failure.kind in _NOT_IN_BACKGROUND):
             return False
         if self.lanes is not None and "background" in broken.failure.message:
             self.lanes.refuse(plan.call.provider, plan.call.model, Lane(plan.call.lane))
-        return self.leaves_lane(plan)
+        return self.leave_lane(plan)
 
     def _plan(self, turn: Turn) -> PlannedCall:
         provider = self.providers.get(turn.provider)
@@ -358,7 +358,7 @@ class Generate:
         more, called = True, False
         while more:
             plan = chain.take()
-            self._batched(plan)
+            self._require_lane(plan)
             share = self.sharing.terms(job, plan.call) if self.sharing.tenants else None
             if share is not None and (chain.calls > 1 or plan.call.lane != Lane.STANDARD):
                 # To wait would be to begin with the first provider again, or to keep a call out of its batch.
@@ -368,7 +368,7 @@ class Generate:
             purpose = Purpose(job.active_correction.purpose) if job.active_correction else Purpose.GENERATE
             paid = await self.calls.open(job, plan, purpose, job.attempts + chain.calls, share)
             if isinstance(paid, Denied):
-                if chain.goes_on(plan, paid.why):
+                if chain.pass_over(plan, paid.why):
                     continue
                 await self._move(job, _wait_for_permit(job, paid, called=called))
                 return
@@ -379,13 +379,10 @@ class Generate:
             watch.limiter_wait += paid.permit.waited_ms
             more = await self._call(paid, watch, chain)
 
-    def _batched(self, plan: PlannedCall) -> bool:
-        """True for a call of the lane ``provider_batch``; raises ``ConfigurationError`` for a lane that is not served."""
-        if plan.call.lane == Lane.STANDARD:
-            return False
-        if self.parking is None:
+    def _require_lane(self, plan: PlannedCall) -> None:
+        """Raises ``ConfigurationError`` for a call in a lane that is not served."""
+        if plan.call.lane != Lane.STANDARD and self.parking is None:
             raise ConfigurationError(f"this process does not serve the lane {plan.call.lane!r}: use 'standard'")
-        return plan.call.lane == Lane.PROVIDER_BATCH
 
     async def _park(self, paid: OpenCall, watch: Stopwatch, chain: FallbackChain, remote_id: str | None = None) -> None:
         """Makes the job wait for a batch, or for a response with this id."""
@@ -425,7 +422,7 @@ class Generate:
 
     async def _call(self, paid: OpenCall, watch: Stopwatch, chain: FallbackChain) -> bool:
         """Makes one call and stores its answer, or parks it; True if the next provider is to be called."""
-        if self._batched(paid.plan):
+        if paid.plan.call.lane == Lane.PROVIDER_BATCH:
             self.calls.limits.unused(paid.permit)
             await self._park(paid, watch, chain)
             return False
@@ -455,7 +452,7 @@ class Generate:
     async def _store_failure(self, paid: OpenCall, broken: BrokenCall, watch: Stopwatch, chain: FallbackChain) -> bool:
         """Stores a failure; True if the next provider is to be called."""
         job = paid.job
-        other_lane = chain.leaves_background(paid.plan, broken)
+        other_lane = chain.leave_background(paid.plan, broken)
         decision = Fallback() if other_lane else self.calls.decide(job, broken, more_providers=chain.more())
         if isinstance(decision, Hold) and job.round:
             # There is an answer already: no person has to decide about a second one.

@@ -1,4 +1,4 @@
-"""Makes the audit record of a final job and the result that its producer gets; answers by id, and publishes."""
+"""Makes the audit record of a final job and the result that its producer gets, and answers by id."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

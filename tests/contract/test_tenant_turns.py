@@ -105,7 +105,7 @@ async def test_old_turns_are_forgotten(postgres_database_url: str) -> None:
             await submit_many(ledger, 30, batch=make_batch(tenant))
         await lease_tenants(ledger, 60, 1)
 
-        await ledger.duties.fold_counts(1_000)
+        await ledger.duties.forget_turns()
 
         rows = await ledger._database.rows("SELECT tenant FROM tenant_turn")
         assert {row.tenant for row in rows} <= {"a", "b"}

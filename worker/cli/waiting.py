@@ -72,7 +72,7 @@ VIEWS_AT_ONCE = 200
 """Jobs of other batches looked at together."""
 
 _BY_ITSELF = (None, HeldReason.TENANT_BUDGET.value)
-"""Holds that end without a person."""
+"""Holds of jobs of other batches that are waited for."""
 
 Answer = TypeVar("Answer")
 

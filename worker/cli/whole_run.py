@@ -245,8 +245,7 @@ class _WholeRun:
         if self.raised is not None:
             await run.watch.ledger.actions.set_budget(batch_id, self.raised, actor())
         status = await run.watch.patiently(lambda: run.watch.ledger.reading.batch_status(batch_id))
-        # Nothing that a worker does lets these go on.
-        for_a_person = sum(status.held.get(reason, 0) for reason in (HeldReason.BUDGET, HeldReason.BATCH_PAUSED))
+        for_a_person = sum(jobs for reason, jobs in status.held.items() if HeldReason(reason).needs_person)
         if self._staffs(run) and (status.final + for_a_person < status.jobs or await run.watch.still_moving(elsewhere)):
             await run.watch.staff()
 

@@ -455,8 +455,11 @@ class PostgresDuties:
 
     async def fold_counts(self, rows: int) -> int:
         """Sum up changes of the batches' counts, from about so many; no count differs. Returns how many rows it read."""
-        await self._db.rows(FORGET_TURNS, {"shares": self._shares})
         return int(await self._db.value(_FOLD, {"rows": rows}))
+
+    async def forget_turns(self) -> None:
+        """Delete the turns of tenants that have nothing to wait for."""
+        await self._db.rows(FORGET_TURNS, {"shares": self._shares})
 
     async def rescue(self, limit: int, unknown_reason: HeldReason | None, max_rescues: int = MAX_RESCUES) -> list[UUID]:
         """Take jobs whose lease ran out from their holders.

@@ -1,4 +1,4 @@
-"""Takes, renews and gives back leases, and takes them away from workers that died."""
+"""Takes, renews and gives back leases, and ends the jobs that they are on."""
 
 import asyncio
 from collections.abc import Callable, Sequence

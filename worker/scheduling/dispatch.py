@@ -294,6 +294,7 @@ class Dispatch:
             self._promote,
             self._settle_budgets,
             self._fold_counts,
+            self._forget_turns,
             self._refresh_statistics,
             self._expire,
             self._rescue,
@@ -333,6 +334,11 @@ class Dispatch:
     async def _fold_counts(self, outlook: Outlook) -> bool:
         if outlook.unfolded:
             await self.ledger.duties.fold_counts(self.pace.count_rows)
+        return False
+
+    async def _forget_turns(self, outlook: Outlook) -> bool:
+        if outlook.unfolded:
+            await self.ledger.duties.forget_turns()
         return False
 
     async def _refresh_statistics(self, outlook: Outlook) -> bool:

@@ -204,10 +204,10 @@ def test_where_the_batches_of_a_provider_are_paused_a_job_is_called_at_once() ->
     calls = chain(job())
     plan = calls.take()
     parked = replace(plan, call=replace(plan.call, lane=Lane.PROVIDER_BATCH.value))
-    assert calls.goes_on(parked, DenyReason.LANE_PAUSED)
+    assert calls.pass_over(parked, DenyReason.LANE_PAUSED)
     again = calls.take()
     assert (again.call.request.config.lane, calls.calls) == (Lane.STANDARD, 1)
-    assert not calls.goes_on(again, DenyReason.LANE_PAUSED)
+    assert not calls.pass_over(again, DenyReason.LANE_PAUSED)
 
 
 def lane(terms: LaneTerms = TERMS) -> BatchLane:
