@@ -271,7 +271,10 @@ def with_handover(*names: str) -> Callable[[Callable[..., int]], Callable[..., i
             options = {each.name: values.pop(each.name) for each in shared}
             config = {each.name: value for each in by_hand if (value := values.pop(each.name)) is not None}
             config |= judged_by(config.get("judge"))
-            return command(**values, handover=Handover(**options, config=config))
+            try:
+                return command(**values, handover=Handover(**options, config=config))
+            except InputError as error:
+                raise _by_option(error, values | options | config) from None
 
         signature = inspect.signature(command, eval_str=True)
         own = [
@@ -286,6 +289,12 @@ def with_handover(*names: str) -> Callable[[Callable[..., int]], Callable[..., i
     return decorate
 
 
+def _by_option(error: InputError, values: Mapping[str, Any]) -> InputError:
+    """The fault of a field that an option set, by the name of that option; any other as it is."""
+    name, _, words = str(error).removeprefix("config.").partition(": ")
+    return InputError(words, field=f"--{name.replace('_', '-')}") if values.get(name) is not None else error
+
+
 def judged_by(judge: str | None) -> dict[str, Any]:
     """The fields of a job's config that ask a judge; none without one."""
     return {"judge": judge, "checkers": [*GenerationConfig().checkers, CheckerName.JUDGE]} if judge else {}
@@ -293,7 +302,8 @@ def judged_by(judge: str | None) -> dict[str, Any]:
 
 def _config_option(name: str) -> inspect.Parameter:
     field = GenerationConfig.model_fields[name]
-    kinds = [each for each in (*get_args(field.annotation), field.annotation) if each is not NoneType]
+    annotations = (*get_args(field.annotation), field.annotation)
+    kinds = [getattr(each, "__origin__", each) for each in annotations if each is not NoneType]
     # What may be any text is checked with the whole config.
     kind = str if str in kinds else next((each for each in kinds if isinstance(each, type)), str)
     text = f"{str(field.description)[0].upper()}{str(field.description)[1:]}."

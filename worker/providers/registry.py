@@ -592,7 +592,8 @@ class Installation(Catalog):
         """The reason that a provider can't be called, by these settings; None without one."""
         providers = self._providers
         if providers.kind_of(name) is None:
-            return f"no provider {name!r} is configured; there is {', '.join(providers.names)}"
+            setting = " of NIGHTDESK_PROVIDER" if providers.is_default_set and name == providers.default else ""
+            return f"no provider {name!r}{setting} is configured; there is {', '.join(providers.names)}"
         if self._certain and (variable := providers.missing_key(name)) is not None:
             return f"the provider {name!r} needs a key: set {variable}"
         return None

@@ -117,6 +117,15 @@ def test_a_file_names_the_line_and_the_field(tmp_path: Path, capsys: pytest.Capt
     assert bad.message in capsys.readouterr().err
 
 
+def test_a_setting_that_names_no_provider_is_told_by_its_name(tmp_path: Path) -> None:
+    path = tmp_path / "in.jsonl"
+    path.write_text('{"query": "A?", "context": ["A."]}\n' * 3)
+    with pytest.raises(
+        InputError, match="no provider 'opanai' of NIGHTDESK_PROVIDER is configured; there is anthropic"
+    ):
+        new_submission(InputOrder([str(path)]), Settings(provider="opanai"))
+
+
 def test_a_fault_that_every_line_has_is_warned_of_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "in.jsonl"
     path.write_text('{"query": "A?", "context": ["A."], "config": {"prompt_name": "poem"}}\n' * 30 + "no JSON\n")

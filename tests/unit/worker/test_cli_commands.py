@@ -50,6 +50,36 @@ def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert [name for name in NAMES if f"  {name} " not in stdout] == []
 
 
+FAULTS = [
+    ("--temperature", "9", "must be at most 2"),
+    ("--max-tokens", "0", "must be at least 1"),
+    ("--citation-style", "foo", "must be one of"),
+    ("--lane", "fast", "must be one of"),
+    ("--max-cost-usd", "five", "must be a number, such as 0.50"),
+    ("--callback-url", "ftp://x", "must be an address"),
+    ("--escalate", "nobody", "no provider 'nobody'"),
+    ("--judge", "nobody:m", "no provider 'nobody'"),
+    ("--prompt-name", "poem", "no prompt 'poem'"),
+    ("--provider", "nobody", "no provider 'nobody'"),
+]
+
+
+@pytest.mark.parametrize(
+    ("command", "option", "value", "words"),
+    [*(("run", *fault) for fault in FAULTS), *(("submit", *fault) for fault in FAULTS), ("check", *FAULTS[7])],
+)
+def test_the_fault_of_an_option_is_told_by_its_name(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str, option: str, value: str, words: str
+) -> None:
+    answer = ', "response": "A."' if command == "check" else ""
+    (questions := tmp_path / "in.jsonl").write_text(f'{{"query": "A?", "context": ["A."]{answer}}}\n')
+    output = [] if command == "submit" else ["-o", str(tmp_path / "out.jsonl")]
+    assert cli.run([command, str(questions), *output, option, value]) == 2
+    message = " ".join(capsys.readouterr().err.split())
+    assert f"error: {option}: {words}" in message
+    assert "config." not in message
+
+
 @pytest.mark.parametrize("command", ["status", "estimate", "submit", "run", "up", "doctor"])
 def test_a_home_that_is_a_file_is_named_with_its_setting(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: str
