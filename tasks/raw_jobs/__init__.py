@@ -132,26 +132,25 @@ def has_blank_source(job: dict[str, Any]) -> bool:
     return any(not text.strip() for text in texts if isinstance(text, str))
 
 
-def shorten_metadata(job: dict[str, Any]) -> dict[str, None]:
+def shorten_metadata(job: dict[str, Any]) -> list[str]:
     """Takes the longest texts from the metadata of sources that have more than a source may have; returns their names.
 
     Retrievers from the web deliver the whole page beside its snippet.
     """
-    names: dict[str, None] = {}
+    names = []
     for source in job.get("context", ()):
         about = source.get("metadata")
         for name in longest_in(about) if isinstance(about, dict) else ():
-            names[name] = None
+            names.append(name)
             del about[name]
-    return names
+    return list(dict.fromkeys(names))
 
 
-def longest_in(about: Mapping[str, Any]) -> dict[str, None]:
+def longest_in(about: Mapping[str, Any]) -> list[str]:
     """The keys of the longest texts, and of lists and objects of texts, without which metadata has its bounds."""
     lengths = {key: length for key, each in about.items() if (length := text_size(each))}
-    names: dict[str, None] = {}
     if sum(lengths.values()) <= MAX_METADATA_CHARACTERS // 2:
-        return names
+        return []
     # As JSON; what is nested too deeply for that is refused by its depth.
     sizes = Counter(
         {
@@ -160,9 +159,10 @@ def longest_in(about: Mapping[str, Any]) -> dict[str, None]:
         }
     )
     excess = sizes.total() - MAX_METADATA_CHARACTERS
+    names = []
     for name, size in sizes.most_common():
         if excess > 0:
-            names[name] = None
+            names.append(name)
             excess -= size
     return names
 

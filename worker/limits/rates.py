@@ -19,8 +19,6 @@ from worker.settings import Settings
 DIMENSIONS = ("requests", "input_tokens", "output_tokens", "tokens")
 """The limits per minute; ``tokens`` is input and output together, which only providers set (in their headers)."""
 
-REQUESTS = 0
-
 NONE = (0.0,) * len(DIMENSIONS)
 
 PERIOD_S = 60.0

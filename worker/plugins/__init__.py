@@ -1,4 +1,4 @@
-"""Loads a provider or checker of one's own by import path or entry point, and names its package and version."""
+"""Loads code of one's own by import path or entry point, and names its package and version."""
 
 import sys
 from collections.abc import Mapping
@@ -35,7 +35,7 @@ def load_plugin(path: str, group: str, where: str) -> Plugin:
 
     Args:
         path: ``package.module:name``, or the name of an entry point.
-        group: of entry points.
+        group: of entry points; "" for what has none, and is named by its path.
         where: the setting and the name in it, for messages.
 
     Raises: ConfigurationError naming the plugin and the place of the failure.

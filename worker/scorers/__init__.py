@@ -5,6 +5,7 @@ from pathlib import Path
 
 from tasks.errors import ConfigurationError
 from tasks.ports.provider import ClaimScorer
+from worker.plugins import load_plugin
 from worker.settings import Settings
 
 __all__ = ["scorer_of"]
@@ -22,7 +23,7 @@ def scorer_of(settings: Settings) -> ClaimScorer | None:
         return None
     if Path(model).is_dir():
         return _from_directory(Path(model), settings.local_model_threads)
-    if ":" in model:
+    if model.partition(":")[2]:
         return _from_path(model)
     raise ConfigurationError(f"{SETTING}: {model} is neither a directory nor a path like 'package.module:factory'")
 
@@ -39,12 +40,7 @@ def _from_directory(directory: Path, threads: int) -> ClaimScorer:
 
 
 def _from_path(path: str) -> ClaimScorer:
-    module, _, factory = path.partition(":")
-    try:
-        scorer: ClaimScorer = getattr(import_module(module), factory)()
-    except Exception as error:
-        # Foreign code may raise any exception; the message must name the setting that loads it.
-        raise ConfigurationError(f"{SETTING}: {path} gave no model: {type(error).__name__}: {error}") from error
+    scorer: ClaimScorer = load_plugin(path, "", SETTING).build(f"{SETTING}: {path}")
     for attribute, kind in (("name", str), ("version", str), ("max_tokens", int)):
         if not isinstance(getattr(scorer, attribute, None), kind):
             raise ConfigurationError(f"{SETTING}: the model of {path} has no '{attribute}' ({kind.__name__})")
