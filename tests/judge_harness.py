@@ -14,7 +14,7 @@ from schemas.model_call import ProviderSnapshot, SharedFrom
 from schemas.states import Step
 from tasks.calls.paid_call import PaidCalls
 from tasks.calls.retry import RetryPolicy
-from tasks.check import Check, CheckDesk
+from tasks.check import Check
 from tasks.grounding.judge.call import Judge, JudgeOptions
 from tasks.ports import CheapJudge, FinalJob, JobView, Leased, Limits, Turn, Unlimited
 from tasks.prompting.messages import render
@@ -92,8 +92,9 @@ class JudgeHarness:
         registry = Registry(self.judge, cheap={"writer": CheapJudge(Turn(self.judge.name), "none", self.least_usd)})
         options = JudgeOptions(max_tokens=500, default_share=self.default_share)
         judge = Judge(self.ledger.queue, calls, registry, options)
-        desk = CheckDesk(judge=judge.terms, pack=self._pack)
-        await Check(self.ledger.queue, journal, Inline(), judge, desk).run(job)
+        check = Check(self.ledger.queue, journal, Inline(), judge)
+        check.desk = replace(check.desk, pack=self._pack)
+        await check.run(job)
         await journal.close()
 
     def _pack(self, final: FinalJob) -> FinalJob:
