@@ -201,7 +201,7 @@ def measure_triage(jobs: Sequence[dict[str, Any]]) -> None:
         positions = claims_to_judge(layers.claims, layers.findings)
         total["claims"] += len(layers.claims)
         if positions:
-            planned = plan_request(request, layers.claims, positions, decides=False)
+            planned = plan_request(request, layers.claims, positions, gives_probabilities=False)
             texts = [text for _, text in planned.prompt.snapshot.texts([s.content for s in request.context])]
             total["calls"] += 1
             total["open"] += len(planned.selection.claims)

@@ -119,7 +119,12 @@ class Clock:
 
 
 def run_checkers(
-    job: Leased, leased_at: float, *, decides: bool = False, by_default: bool = False, affordable: bool = True
+    job: Leased,
+    leased_at: float,
+    *,
+    gives_probabilities: bool = False,
+    by_default: bool = False,
+    affordable: bool = True,
 ) -> Result | ToJudge:
     """Parses a stored completion (or a supplied answer) and checks its claims; decides, unless some are left to a judge.
 
@@ -128,7 +133,7 @@ def run_checkers(
     Args:
         job: leased for one of the steps that check.
         leased_at: when, by the monotonic clock.
-        decides: the judge that would be asked gives probabilities.
+        gives_probabilities: the judge that would be asked gives probabilities.
         by_default: there is a judge that the job does not ask for.
         affordable: the cost of the answer allows for a call of that judge.
     """
@@ -147,7 +152,9 @@ def run_checkers(
     if not processed.abstained:
         with clock.measure("check"):
             layers = check_claims(job.request, processed)
-            open_claims = judge_request(layers, decides=decides, by_default=by_default, affordable=affordable)
+            open_claims = judge_request(
+                layers, gives_probabilities=gives_probabilities, by_default=by_default, affordable=affordable
+            )
         if open_claims is not None:
             return ToJudge(job, processed, layers, open_claims, clock)
         with clock.measure("check"):
@@ -288,7 +295,7 @@ class CheckDesk:
         default = self.judge.by_default(job) if paid_for else None
         asks_judge = default is not None or CheckerName.JUDGE in job.request.config.checkers
         return {
-            "decides": asks_judge and self.judge.decides(job),
+            "gives_probabilities": asks_judge and self.judge.gives_probabilities(job),
             "by_default": default is not None,
             "affordable": default is None or default.affords_a_call,
         }

@@ -59,11 +59,11 @@ class ScriptedProvider(Provider):
         name: str = "scripted",
         model: str = "scripted-1",
         reserve_usd: Decimal | None = Decimal("0.01"),
-        decides: bool = False,
+        gives_probabilities: bool = False,
         expected_usd: Decimal | None = Decimal("0.001"),
     ) -> None:
         self.name = name
-        self.decides = decides
+        self.gives_probabilities = gives_probabilities
         self.model = model
         self.calls: list[Call] = []
         self.plans = 0
@@ -131,8 +131,8 @@ class Registry:
         except KeyError:
             raise ConfigurationError(f"no provider {name!r} is configured") from None
 
-    def decides(self, name: str) -> bool:
-        return name in self._providers and self._providers[name].decides
+    def gives_probabilities(self, name: str) -> bool:
+        return name in self._providers and self._providers[name].gives_probabilities
 
     def remote_calls(self, name: str) -> RemoteCalls | None:
         self.get(name)

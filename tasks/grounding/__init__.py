@@ -128,13 +128,13 @@ def check_claims(
 
 
 def judge_request(
-    layers: LayerFindings, *, decides: bool = False, by_default: bool = False, affordable: bool = True
+    layers: LayerFindings, *, gives_probabilities: bool = False, by_default: bool = False, affordable: bool = True
 ) -> JudgeRequest | None:
     """The request to the judge; None if there is no judge, no claim is open, or it can't be planned (``failed``).
 
     Args:
         layers: the findings of the other layers.
-        decides: the judge gives probabilities and no verdicts.
+        gives_probabilities: the judge gives probabilities and no verdicts.
         by_default: there is a judge that the job does not ask for.
         affordable: False: its cheapest call would cost too much, and open claims are only counted.
     """
@@ -153,7 +153,13 @@ def judge_request(
             return None
         if not positions:
             return None
-        return plan_request(request, _with_unaccounted(layers), positions, decides=decides, by_default=by_default)
+        return plan_request(
+            request,
+            _with_unaccounted(layers),
+            positions,
+            gives_probabilities=gives_probabilities,
+            by_default=by_default,
+        )
     except OutOfTime as error:
         problem = str(error)
     except Exception as error:

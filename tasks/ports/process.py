@@ -149,7 +149,7 @@ class Providers(Protocol):
     def get(self, name: str | None) -> Provider:
         """The named provider, or the default for None; raises ``ConfigurationError`` naming those that exist."""
 
-    def decides(self, name: str) -> bool:
+    def gives_probabilities(self, name: str) -> bool:
         """True for a provider that writes no text and gives a probability for each of a prompt's ``questions``: only a judge.
 
         Known without building it; False for one that there is not. The text of its completions is JSON,

@@ -108,7 +108,7 @@ class ConfiguredProviders:
         return f"there is {', '.join(self.names)}"
 
     def _can_answer(self, variable: str, name: str | None) -> None:
-        if name and self.decides(name):
+        if name and self.gives_probabilities(name):
             raise ConfigurationError(f"{variable} names {name!r}, which only judges: name it in NIGHTDESK_JUDGE")
 
     @property
@@ -207,7 +207,7 @@ class ConfiguredProviders:
         entry = self._entries.get(name)
         return entry is not None and entry.kind is ProviderKind.OPENAI and entry.base_url is None
 
-    def decides(self, name: str) -> bool:
+    def gives_probabilities(self, name: str) -> bool:
         """See ``tasks.ports.Providers``."""
         return self.kind_of(name) is ProviderKind.OPENAI_DECISIONS
 
@@ -316,7 +316,7 @@ class ConfiguredProviders:
             if self._entries[turn.provider] != BUILT_IN[turn.provider] or entry.api_key_env is not None:
                 return None
         judge_entry = self._entries[turn.provider]
-        form = "decided" if self.decides(turn.provider) else "written"
+        form = "decided" if self.gives_probabilities(turn.provider) else "written"
         prices, size = self._prices(turn.provider, judge_entry), LEAST_JUDGE_BYTES[form]
         least_usd = prices.expected_usd(judge, size, 0, _tier(judge_entry))
         return None if least_usd is None else CheapJudge(turn, effort, least_usd)
@@ -501,7 +501,7 @@ class Installation(Catalog):
         return self._refused(turn.provider) or providers.lacks_model(turn.provider, turn.model) is not None
 
     def _refused(self, name: str) -> bool:
-        return self._providers.decides(name) or self._unusable(name) is not None
+        return self._providers.gives_probabilities(name) or self._unusable(name) is not None
 
     def _of_the_answer(self, config: GenerationConfig, *, priced: bool) -> Iterator[Objection]:
         if config.lane is Lane.PROVIDER_BATCH or config.lane in WINDOWS:
@@ -558,7 +558,7 @@ class Installation(Catalog):
         providers = self._providers
         if (unusable := self._unusable(turn.provider)) is not None:
             yield Objection("config.provider", unusable, self._certain)
-        elif providers.decides(turn.provider):
+        elif providers.gives_probabilities(turn.provider):
             yield Objection("config.provider", f"{turn.provider!r} only judges, it writes no answer", self._certain)
         elif (model := providers.lacks_model(turn.provider, turn.model)) is not None:
             by = "" if turn.model else " of NIGHTDESK_MODEL"

@@ -66,7 +66,7 @@ class JudgeTerms:
         name = job.request.config.judge or self.configured
         return None if name is None else Turn.parse(name)
 
-    def decides(self, job: Leased) -> bool:
+    def gives_probabilities(self, job: Leased) -> bool:
         """True if the job's judge gives probabilities, so that its prompt takes that form.
 
         A stored reply has the form of its prompt. False where there is no judge: the call says why.
@@ -74,7 +74,7 @@ class JudgeTerms:
         if job.judged is not None:
             return bool(job.judged.prompt.snapshot.questions)
         turn = self.turn(job, self.by_default(job))
-        return turn is not None and self.providers.decides(turn.provider)
+        return turn is not None and self.providers.gives_probabilities(turn.provider)
 
 
 def wants_default(config: GenerationConfig) -> bool:

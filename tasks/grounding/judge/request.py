@@ -120,7 +120,7 @@ def plan_request(
     claims: Sequence[CheckedClaim],
     open_: Sequence[int],
     *,
-    decides: bool,
+    gives_probabilities: bool,
     by_default: bool = False,
 ) -> JudgeRequest:
     """Plans the request about the open claims of an answer; the same answer and sources always give the same.
@@ -129,18 +129,18 @@ def plan_request(
         request: the job's request.
         claims: the checkable claims of the answer.
         open_: positions of the open claims.
-        decides: the judge gives probabilities.
+        gives_probabilities: the judge gives probabilities.
         by_default: see ``JudgeRequest``.
     """
     places = windows_for(request, claims, open_, LEAN_WINDOWS if by_default else WINDOWS)
     parts_of: Sequence[Sequence[SourcePart]] = places if by_default else widened(request, places)
-    if decides and not by_default:
+    if gives_probabilities and not by_default:
         parts_of = [ask(claims, open_, places, parts_of, PROBABILITIES).passages] * len(open_)
     pairs = {
         at: pair_of(request, claims, at, windows, parts)
         for at, windows, parts in zip(open_, places, parts_of, strict=True)
     }
-    selection, prompt = _ask(request, claims, pairs, open_, decides=decides)
+    selection, prompt = _ask(request, claims, pairs, open_, gives_probabilities=gives_probabilities)
     return JudgeRequest(request, tuple(claims), tuple(open_), pairs, selection, prompt, by_default=by_default)
 
 
@@ -198,7 +198,9 @@ def read_pairs(question: JudgeRequest, reply: str, positions: Mapping[int, int])
 
 
 def _with_positions(question: JudgeRequest, positions: Sequence[int]) -> JudgeRequest:
-    selection, prompt = _ask(question.request, question.claims, question.pairs, positions, decides=question.decided)
+    selection, prompt = _ask(
+        question.request, question.claims, question.pairs, positions, gives_probabilities=question.decided
+    )
     return replace(question, selection=selection, prompt=prompt)
 
 
@@ -208,7 +210,7 @@ def _ask(
     pairs: Mapping[int, ClaimPair],
     positions: Sequence[int],
     *,
-    decides: bool,
+    gives_probabilities: bool,
 ) -> tuple[Selection, Prompt]:
     """The selection and the prompt about the first of equal pairs."""
     firsts = {pairs[position].sha256: position for position in reversed(positions)}
@@ -218,9 +220,9 @@ def _ask(
         distinct,
         [pairs[position].places for position in distinct],
         [pairs[position].parts for position in distinct],
-        PROBABILITIES if decides else WRITTEN_VERDICTS,
+        PROBABILITIES if gives_probabilities else WRITTEN_VERDICTS,
     )
-    prompt = (render_decision if decides else render_judge)(request, selection)
+    prompt = (render_decision if gives_probabilities else render_judge)(request, selection)
     return selection, prompt.model_copy(
         update={"pairs": tuple(pairs[position].sha256 for position in selection.claims)}
     )

@@ -38,7 +38,7 @@ def gives(*probabilities: float | str | None) -> Act:
 
 
 def judge_harness(*acts: Act) -> JudgeHarness:
-    return JudgeHarness(ScriptedProvider(*acts, decides=True))
+    return JudgeHarness(ScriptedProvider(*acts, gives_probabilities=True))
 
 
 def check_answer(request: JobRequest, *acts: Act) -> tuple[JudgeHarness, JobView]:

@@ -182,7 +182,7 @@ def decider(*call_probabilities: Sequence[float]) -> JudgeHarness:
                 )
                 for call in call_probabilities
             ),
-            decides=True,
+            gives_probabilities=True,
         )
     )
 

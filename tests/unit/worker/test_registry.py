@@ -159,7 +159,7 @@ def test_a_provider_that_only_judges_is_refused_as_a_generator(setting: dict[str
     settings = {"mine": {"kind": "openai_decisions"}}
     providers = registry(OPENAI, providers=settings, judge="mine")
     assert providers.default == "openai"
-    assert [providers.decides(name) for name in ("mine", "openai_decisions", "openai", "nobody")] == [
+    assert [providers.gives_probabilities(name) for name in ("mine", "openai_decisions", "openai", "nobody")] == [
         True, True, False, False,
     ]  # fmt: skip
     with pytest.raises(ConfigurationError, match="'mine', which only judges: name it in NIGHTDESK_JUDGE"):
