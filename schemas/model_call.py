@@ -26,6 +26,12 @@ Usd = Annotated[Decimal, PlainSerializer(plain_usd, return_type=str, when_used="
 """An amount of US dollars: exact, and in JSON a plain decimal string (``"0.0123"``, never ``"0E-8"``)."""
 
 
+def total_usd(*amounts: Decimal | None) -> Decimal | None:
+    """The sum of amounts; None where one is unknown."""
+    known = [amount for amount in amounts if amount is not None]
+    return sum(known, Decimal(0)) if len(known) == len(amounts) else None
+
+
 # ---- the prompt ------------------------------------------------------------------------------------------------------
 
 

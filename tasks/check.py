@@ -12,7 +12,7 @@ from typing import Any, Literal
 from schemas.failure import Failure, FailureKind
 from schemas.generation import CheckerName
 from schemas.job import JobRequest
-from schemas.model_call import Completion
+from schemas.model_call import Completion, total_usd
 from schemas.record import Quality, TimingMs
 from schemas.states import Outcome
 from tasks.answers.postprocess import Processed, postprocess
@@ -413,7 +413,7 @@ class Check:
             return None
         request, reply, cost = paid_reply
         job = case.job
-        job = replace(job, cost_usd=None if job.cost_usd is None or cost is None else job.cost_usd + cost)
+        job = replace(job, cost_usd=total_usd(job.cost_usd, cost))
         case.clock.check += (monotonic() - started) * 1000
         return replace(case, request=request, job=job), reply
 

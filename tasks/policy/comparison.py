@@ -6,9 +6,10 @@ from collections import Counter
 from collections.abc import AsyncIterable
 from dataclasses import dataclass, field
 from decimal import Decimal
-from statistics import NormalDist
+from statistics import NormalDist, fmean, stdev
 
 from schemas.grounding import Verdict
+from schemas.model_call import total_usd
 from schemas.states import FINAL_STATES, Outcome
 from tasks.ports import JobView
 
@@ -88,8 +89,8 @@ class Comparison:
     first_usd: Decimal | None = Decimal(0)
     second_usd: Decimal | None = Decimal(0)
     """Cost of the pairs; None where the price of a call is unknown."""
-    _sum: float = 0.0
-    _squares: float = 0.0
+    _more: list[float] = field(default_factory=list)
+    """The surplus cost of the second of each pair."""
 
     @property
     def ties(self) -> int:
@@ -106,9 +107,8 @@ class Comparison:
         """The surplus cost of a job of the second batch, by the paired differences; None for fewer than two pairs or no price."""
         if self.pairs < 2 or self.first_usd is None or self.second_usd is None:  # noqa: PLR2004 - one has no deviation
             return None
-        mean = self._sum / self.pairs
-        variance = max(0.0, self._squares - self._sum * mean) / (self.pairs - 1)
-        reach = Z * math.sqrt(variance / self.pairs)
+        mean = fmean(self._more)
+        reach = Z * stdev(self._more) / math.sqrt(self.pairs)
         return Interval(mean, mean - reach, mean + reach)
 
     def add(self, first: Merit, second: Merit) -> None:
@@ -117,18 +117,10 @@ class Comparison:
         self.wins += second.rank > first.rank
         self.losses += second.rank < first.rank
         self.outcomes[first.outcome, second.outcome] += 1
-        if first.cost_usd is None or self.first_usd is None:
-            self.first_usd = None
-        else:
-            self.first_usd += first.cost_usd
-        if second.cost_usd is None or self.second_usd is None:
-            self.second_usd = None
-        else:
-            self.second_usd += second.cost_usd
+        self.first_usd = total_usd(self.first_usd, first.cost_usd)
+        self.second_usd = total_usd(self.second_usd, second.cost_usd)
         if first.cost_usd is not None and second.cost_usd is not None:
-            more = float(second.cost_usd - first.cost_usd)
-            self._sum += more
-            self._squares += more * more
+            self._more.append(float(second.cost_usd - first.cost_usd))
 
 
 async def compare(first: AsyncIterable[JobView], second: AsyncIterable[JobView]) -> Comparison:

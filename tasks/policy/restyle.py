@@ -61,8 +61,7 @@ def _in_format(result: JobResult, view: JobView, output_format: OutputFormat | N
     supplied = view.request.check_only and result.response == view.request.response
     if output_format in {None, OutputFormat.AUTO} or supplied or not result.response:
         return result
-    status = (view.outcome or view.state).value
-    text = in_format(result.response, status, output_format)
+    text = in_format(result.response, view.ending, output_format)
     return result.model_copy(update={"response": text, "output_format": output_format})
 
 

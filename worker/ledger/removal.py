@@ -9,6 +9,7 @@ from typing import Any
 from uuid import UUID
 
 from schemas.job import JobRequest
+from schemas.model_call import total_usd
 from schemas.states import JobState
 from tasks.ports import OnPage, no_page
 from worker.ledger.batch_contents import FORGET
@@ -228,8 +229,7 @@ class Deleted:
             self.output_tokens += int(row.output_tokens)
         for row in rows:
             self.runs[row.id] = row.run
-            priced = self.cost_usd is not None and row.cost_usd is not None
-            self.cost_usd = self.cost_usd + row.cost_usd if priced else None
+            self.cost_usd = total_usd(self.cost_usd, row.cost_usd)
 
 
 class Sealed(Enum):

@@ -9,6 +9,7 @@ from uuid import UUID
 
 from schemas.batch import BatchStatus
 from schemas.grounding import Claim
+from schemas.model_call import total_usd
 from tasks.policy.comparison import Z, wilson
 from tasks.ports import JobView
 from worker.ledger.batch_figures import Figures
@@ -91,11 +92,10 @@ def _mean_cost(row: dict[str, Any]) -> dict[str, float | None] | None:
 def _round(row: dict[str, Any], figures: Figures) -> dict[str, Any]:
     """The jobs that ended in a round, with the calls that were made in it for all jobs."""
     calls = [call for call in figures.calls if call["round"] == row["round"]]
-    costs = [call["cost_usd"] for call in calls]
     return {
         **row,
         "calls": sum(call["calls"] for call in calls),
-        "calls_usd": None if None in costs else sum(costs, Decimal(0)),
+        "calls_usd": total_usd(*(call["cost_usd"] for call in calls)),
     }
 
 

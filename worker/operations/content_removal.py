@@ -8,6 +8,7 @@ from decimal import Decimal
 from typing import NamedTuple
 from uuid import UUID
 
+from schemas.model_call import total_usd
 from schemas.states import FINAL_STATES
 from tasks.errors import InputError, NotFound
 from worker.ledger.postgres import PostgresLedger
@@ -185,10 +186,7 @@ class _Eraser:
         self.done.attempts += deleted.attempts
         self.done.input_tokens += deleted.input_tokens
         self.done.output_tokens += deleted.output_tokens
-        if self.done.cost_usd is not None and deleted.cost_usd is not None:
-            self.done.cost_usd += deleted.cost_usd
-        else:
-            self.done.cost_usd = None
+        self.done.cost_usd = total_usd(self.done.cost_usd, deleted.cost_usd)
         await self.results.delete(deleted.runs, texts=deleted.runs)
 
     async def seal(self, batch_id: UUID) -> None:

@@ -47,12 +47,11 @@ class Snapshot(NamedTuple):
     def of(cls, view: JobView) -> Self:
         """The present run of a job."""
         grounding = view.record.grounding if view.record else None
-        outcome = (view.outcome or view.state).value
         claims = {f"claims {verdict.value}": count for verdict, count in grounding.counts.items()} if grounding else {}
         return cls(
             view.state,
-            outcome,
-            Counter({f"jobs {outcome}": 1, **claims}),
+            view.ending,
+            Counter({f"jobs {view.ending}": 1, **claims}),
             whole=not (grounding and grounding.failed_checkers),
             cost_usd=view.cost_usd or Decimal(0),
         )
