@@ -181,7 +181,7 @@ class Handover:
         str | None, option("What stands between the sources in one cell.", metavar="TEXT", panel=FILES)
     ] = None
     encoding: Annotated[
-        str | None, option("Of CSV and TSV files that are not UTF-8, such as cp1252.", metavar="NAME", panel=FILES)
+        str | None, option("Of files of text that are not UTF-8, such as cp1252.", metavar="NAME", panel=FILES)
     ] = None
     preflight: Annotated[
         bool,

@@ -10,6 +10,7 @@ from shlex import quote, split
 from typing import Any, NamedTuple
 from uuid import UUID
 
+from schemas.job import JobRequest
 from tasks.errors import InputError
 from tasks.policy.relevance import without_threshold
 from tasks.ports import FEW_JOBS, Catalog, Everything, HintKey, NewBatch, NewJob, Refused, Submitter
@@ -228,23 +229,29 @@ class Intake:
         job, more = make_job(request, self.batch, self.catalog, position=position, place=place)
         for name, value in (("custom_id", job.custom_id), ("message_id", job.message_id)):
             if value is not None and (earlier := self._places.setdefault((name, value), place)) != place:
-                raise InputError(f"{value!r} is already in {earlier}; a row is one job: {_TOGETHER}", field=name)
+                again = self._asks_again(request)
+                remedy = f"a row is one job: {_TOGETHER}" if again else "give each row one of its own, or none"
+                raise InputError(f"{value!r} is already in {earlier}; {remedy}", field=name)
         if order.priority and "priority" not in request.model_fields_set:
             job = replace(job, priority=order.priority)
         if request.check_only and not order.check_only and order.bounds is None:
             warnings.append("a line with 'response' holds an answer: it is checked, and none is made")
-        if len(request.context) == 1:
-            # A table with a chunk a row has the question again in each.
-            chunk = hash(request.context[0].content)
-            if self._chunks.setdefault(hash((request.query, request.response)), chunk) != chunk:
-                self._asked_again = self._asked_again or place
-                warnings.append(
-                    f"from {self._asked_again} on, rows ask as a row above, each as a job with its own source alone; {_TOGETHER}"
-                )
+        if self._asks_again(request):
+            self._asked_again = self._asked_again or place
+            warnings.append(
+                f"from {self._asked_again} on, rows ask as a row above, each as a job with its own source alone; {_TOGETHER}"
+            )
         self.warnings.update(warnings + more)
         if self.digest is not None:
             self.digest.add(job, request)
         return job
+
+    def _asks_again(self, request: JobRequest) -> bool:
+        """Tells a row of a table that has a chunk a row, and the question again in each."""
+        chunk = hash(tuple(source.content for source in request.context))
+        return len(request.context) == 1 and chunk != self._chunks.setdefault(
+            hash((request.query, request.response)), chunk
+        )
 
 
 _OFTEN_FOREIGN = frozenset({"priority", "deadline", "scheduled_at", "intent", "aggregate"})

@@ -120,7 +120,9 @@ class Submission:
         if self.intake.digest is not None:
             self.intake.digest.end_head()
         if not self.intake.lines:
-            raise InputError(f"{', '.join(map(display_name, files))}: no job in there, only blank lines or nothing")
+            raise InputError(
+                f"{', '.join(map(display_name, files))}: no job in there: nothing, blank lines, or the first row of a table alone"
+            )
 
     @property
     def first_jobs(self) -> list[NewJob]:

@@ -40,7 +40,7 @@ class ColumnMap:
     source_delimiter: str | None = None
     """Stands between the sources in one cell."""
     encoding: str | None = None
-    """Of tables of text; None: UTF-8, or UTF-16 with its mark."""
+    """Of files of text; None: UTF-8, or UTF-16 with its mark."""
 
     @classmethod
     def parse(cls, options: Iterable[str], source_delimiter: str | None = None, encoding: str | None = None) -> Self:

@@ -18,6 +18,7 @@ from tasks.raw_jobs.nested import questions_of
 from worker.operations import json_lines
 from worker.operations.json_lines import (
     BOM,
+    SAVE_AS_UTF_8,
     UPLOAD_SUFFIX,
     UTF_16,
     UTF_32,
@@ -38,8 +39,11 @@ DELIMITERS = ",;\t|"
 PARQUET_ROWS = 64
 """Rows read at a time; each may hold many sources."""
 
+_PARQUET = b"PAR1"
+
 _BINARY = {
     b"PK\x03\x04": "a ZIP archive (unpack it) or an Excel workbook; save the sheet as 'CSV UTF-8'",
+    b"\xd0\xcf\x11\xe0": "an old Excel workbook or Word document; save the sheet as 'CSV UTF-8'",
     b"\x89PNG": "a picture",
     b"\xff\xd8\xff": "a picture",
     b"%PDF": "a PDF",
@@ -73,7 +77,6 @@ class Form(NamedTuple):
     cells: bool = False
     """Its values are cells, whose headings may be written in several ways."""
     delimiter: str = ""
-    encoding: str = "utf-8-sig"
     wrapper: Wrapper = Wrapper()
     """What is around its rows."""
 
@@ -113,12 +116,40 @@ def reading(name: str, headings: Headings, encoding: str | None = None) -> Itera
     Raises: InputError for a file that is no input, and while it is read for one that can't be read to its end.
     """
     with readable(name), json_lines.opened(name) as file:
-        # The body of a request is in the form that its interface documents.
-        form = LINES if name.endswith(UPLOAD_SUFFIX) else recognise(file.peek(HEAD_BYTES), name, headings, encoding)
-        read = {LINES: _lines, PARQUET: _parquet}.get(form, _table if form.cells else _values)
-        # Ended while its file is open, also where its reader stopped half way.
-        with closing(read(_Source(file, display_name(name), form))) as rows:
-            yield Rows(form, rows if form.delimiter else _each_question(rows))
+        title, head = display_name(name), file.peek(HEAD_BYTES)
+        encoding = encoding or _encoding_of(head, title)
+        content = file if encoding == "UTF-8" or head.startswith(_PARQUET) else _as_utf_8(file, encoding)
+        try:
+            # The body of a request is in the form that its interface documents.
+            form = LINES if name.endswith(UPLOAD_SUFFIX) else recognise(content.peek(HEAD_BYTES), title, headings)
+            read = {LINES: _lines, PARQUET: _parquet}.get(form, _table if form.cells else _values)
+            # Ended while its file is open, also where its reader stopped half way.
+            with closing(read(_Source(content, title, form))) as rows:
+                yield Rows(form, rows if form.delimiter else _each_question(rows))
+        except UnicodeDecodeError:
+            raise InputError(f"{title} is not {encoding}; nothing was submitted. {SAVE_AS_UTF_8}") from None
+
+
+def _as_utf_8(file: Any, encoding: str) -> Any:
+    return io.BufferedReader(_InUtf8(file, encoding), HEAD_BYTES * 4)
+
+
+class _InUtf8(io.RawIOBase):
+    """The UTF-8 of a text file in another encoding."""
+
+    def __init__(self, file: Any, encoding: str) -> None:
+        self._text = io.TextIOWrapper(file, encoding, newline="")
+
+    def readable(self) -> bool:
+        """Tells that it can be read."""
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Fills a buffer as far as that goes."""
+        # A character takes four bytes at most.
+        content = self._text.read(len(buffer) // 4).encode()
+        buffer[: len(content)] = content
+        return len(content)
 
 
 def _each_question(rows: Iterator[Row]) -> Iterator[Row]:
@@ -131,21 +162,23 @@ def _each_question(rows: Iterator[Row]) -> Iterator[Row]:
 # ---- recognition -----------------------------------------------------------------------------------------------------
 
 
-def recognise(head: bytes, name: str, headings: Headings, encoding: str | None = None) -> Form:
+def _encoding_of(head: bytes, title: str) -> str:
+    """The encoding that the mark of a text tells; UTF-8 without one."""
+    if head.startswith(UTF_32):
+        raise InputError(f"{title} is UTF-32; save it as UTF-8")
+    return "UTF-16" if head.startswith(UTF_16) else "UTF-8"
+
+
+def recognise(head: bytes, title: str, headings: Headings) -> Form:
     """The form of a file by its beginning; raises ``InputError`` for one that is no input."""
-    title = display_name(name)
-    if head.startswith(b"PAR1"):
+    if head.startswith(_PARQUET):
         return PARQUET
     for mark, reason in _BINARY.items():
         if head.startswith(mark):
             raise InputError(f"{title} holds no jobs: it is {reason}")
-    if encoding is None and head.startswith(UTF_32):
-        raise InputError(f"{title} is UTF-32; save it as UTF-8")
-    if head.startswith(UTF_16):
-        encoding = encoding or "utf-16"
-    elif b"\0" in head:
+    if b"\0" in head:
         raise InputError(f"{title} holds no jobs: it is binary, not text")
-    text = head.decode(encoding or "utf-8-sig", "replace")
+    text = head.decode("utf-8-sig", "replace")
     content = text.lstrip()
     if content.startswith("{"):
         return _form_of_objects(content, title)
@@ -153,7 +186,7 @@ def recognise(head: bytes, name: str, headings: Headings, encoding: str | None =
         return ARRAY
     if not content:
         return LINES
-    return _form_of_table(text, title, headings, encoding or "utf-8-sig")
+    return _form_of_table(text, title, headings)
 
 
 def _form_of_objects(content: str, title: str) -> Form:
@@ -179,7 +212,7 @@ def _refuse_results(title: str) -> NoReturn:
     )
 
 
-def _form_of_table(text: str, title: str, headings: Headings, encoding: str) -> Form:
+def _form_of_table(text: str, title: str, headings: Headings) -> Form:
     delimiters = DELIMITERS
     first, _, rest = text.partition("\n")
     if mark := _SEPARATOR.fullmatch(first.strip()):
@@ -190,7 +223,7 @@ def _form_of_table(text: str, title: str, headings: Headings, encoding: str) -> 
     if headings(columns) or (short and not text.startswith("#")):
         _check_columns(columns, title)
         name = {",": "CSV", "\t": "TSV"}.get(delimiter, f"CSV with {delimiter!r}")
-        return Form(name, cells=True, delimiter=delimiter, encoding=encoding)
+        return Form(name, cells=True, delimiter=delimiter)
     start = text.strip().partition("\n")[0].strip()[:_LONGEST_HEADING]
     raise InputError(
         f"{title} holds no jobs: it begins with {start!r}. Take JSON (one object a line, or an array), CSV or TSV "
@@ -258,7 +291,9 @@ def _values(source: _Source) -> Generator[Row, None, None]:
             metered.bytes = 0
             columns = wrapper.columns if isinstance(value, list) else ()
             yield Row(f"{title}, element {number}", dict(zip(columns, value, strict=False)) if columns else value)
-    except (ijson.JSONError, UnicodeDecodeError) as error:
+    except ijson.JSONError as error:
+        if "UTF8" in str(error):
+            raise InputError(f"{title} is not UTF-8; nothing was submitted. {SAVE_AS_UTF_8}") from None
         if (place := metered.place_of_nan()) is not None:
             raise InputError(f"{title}: {place}; nothing was submitted") from None
         fault = (
@@ -355,7 +390,7 @@ def _table(source: _Source) -> Generator[Row, None, None]:
     """The rows below the first; their numbers are those of a spreadsheet, where the first row is 1."""
     title, form = source.title, source.form
     csv.field_size_limit(MAX_LINE_BYTES)
-    text = io.TextIOWrapper(source.file, form.encoding, newline="")
+    text = io.TextIOWrapper(source.file, "utf-8-sig", newline="")
     try:
         # No line is held as a whole that is longer than a cell may be.
         lines = iter(partial(text.readline, MAX_LINE_BYTES), "")
@@ -384,11 +419,6 @@ def _table(source: _Source) -> Generator[Row, None, None]:
                 yield Row(place, None, InputError(message), number)
             else:
                 yield Row(place, {name: cell for name, cell in zip(headings, cells, strict=False) if name}, line=number)
-    except UnicodeError:
-        raise InputError(
-            f"{title} is not {'UTF-8' if form.encoding == 'utf-8-sig' else form.encoding}; nothing was submitted. "
-            "Save it as 'CSV UTF-8', or name its encoding: --encoding cp1252 for Excel in Western Europe"
-        ) from None
     finally:
         text.detach()
 

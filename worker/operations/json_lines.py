@@ -28,6 +28,9 @@ UPLOAD_SUFFIX = ".upload"
 
 BOM = b"\xef\xbb\xbf"
 UTF_16 = (b"\xff\xfe", b"\xfe\xff")
+SAVE_AS_UTF_8 = (
+    "Save it as UTF-8 ('CSV UTF-8' in Excel), or name its encoding: --encoding cp1252 for Excel in Western Europe"
+)
 UTF_32 = (b"\xff\xfe\0\0", b"\0\0\xfe\xff")
 """The first begins as UTF-16 does."""
 
@@ -164,7 +167,7 @@ _WORDS = {
     "unexpected control character in string": "a text holds a control character, which is written as an escape",
     "no low surrogate in string": "a text holds half of a surrogate pair, which is no character",
     "unexpected character, expected a string key": "a key stands between quotation marks, which are double ones in JSON",
-    "str is not valid UTF-8: surrogates not allowed": "it is not UTF-8",
+    "str is not valid UTF-8: surrogates not allowed": "it is not UTF-8; for a file in another encoding: --encoding cp1252",
     "depth limit exceeded": "lists and objects are nested too deeply",
     "number is infinity when parsed as double": "a number is too large; send it as a text",
     "unexpected content after document": "something follows the value; put each job on a line of its own",

@@ -102,7 +102,7 @@ def test_wrong_orders_say_what_to_give(arguments: list[str], message: str, capsy
 def test_an_empty_file_is_no_estimate(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "in.jsonl").write_text("\n")
     assert cli.run(["estimate", str(tmp_path / "in.jsonl")]) == 2
-    assert "no job in there, only blank lines" in capsys.readouterr().err
+    assert "no job in there: nothing, blank lines" in capsys.readouterr().err
 
 
 def test_models_that_are_named_by_their_provider_alone_are_told(

@@ -89,7 +89,9 @@ def test_an_id_that_stands_twice_is_a_bad_line(tmp_path: Path, field: str) -> No
     two = write_lines(tmp_path / "two", job(**{field: "b"}), job(**{field: "a"}))
     (bad,) = refused(intake(first_path, two))
     assert bad.position == 2
-    assert bad.message.startswith(f"{field}: 'a' is already in {first_path}, line 1; a row is one job: to ask once")
+    assert bad.message == f"{field}: 'a' is already in {first_path}, line 1; give each row one of its own, or none"
+    chunk = write_lines(tmp_path / "chunk", job(context=["More."], **{field: "a"}))
+    assert "line 1; a row is one job: to ask once" in refused(intake(first_path, chunk))[0].message
 
 
 def test_a_bad_line_keeps_its_custom_id(tmp_path: Path) -> None:
@@ -203,11 +205,6 @@ def test_a_broken_gzip_file_is_named(tmp_path: Path) -> None:
     path.write_bytes(gzip.compress(job().encode())[:-9])
     with pytest.raises(InputError, match=r"in\.gz can't be read"):
         list(intake(path).jobs())
-
-
-def test_utf_16_is_refused_by_name(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="UTF-16"):
-        list(intake(write_lines(tmp_path / "in", job(), encoding="utf-16")).jobs())
 
 
 def test_a_pipe_is_read_to_its_end_before_the_first_job(tmp_path: Path) -> None:

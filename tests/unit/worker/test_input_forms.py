@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+import pyarrow as pa
 import pytest
+from pyarrow import parquet
 
 from tasks.errors import InputError
 from tasks.ports import NewBatch, NewJob
@@ -231,6 +233,7 @@ RESULT = (
         ('[\n// mine\n{"query": "A?"}]', "element 1: not valid JSON: a comment stands there, which JSON has not"),
         ('query,context\nA?,x\nB?,"open\nC?,x\n', "line 3: a quote that opens there is never closed"),
         ("query,a,a\nA?,1,2\n", "has two columns 'a'"),
+        (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(99), "an old Excel workbook"),
         ("query,context\nWo ist der Schlüssel?,x\n".encode("latin-1"), "is not UTF-8; nothing was .*--encoding cp1252"),
     ],
 )
@@ -240,9 +243,35 @@ def test_a_file_that_is_no_input_is_refused_as_a_whole(tmp_path: Path, content: 
     assert str(tmp_path) in str(caught.value)
 
 
-def test_a_table_in_another_encoding_is_read_once_that_is_named(tmp_path: Path) -> None:
-    path = file(tmp_path, "query;context\nWo ist der Schlüssel?;Im Büro.\n".encode("cp1252"))
-    assert Read(path, encoding="cp1252").jobs == [(None, "Wo ist der Schlüssel?", ["Im Büro."])]
+def contents_of(row: dict[str, str]) -> list[str]:
+    """A row in each form of text."""
+    return [
+        table([row], ";"),
+        *(json.dumps(value, ensure_ascii=False) for value in (row, [row], {"data": [row]}, {"1": row})),
+        json.dumps(row, indent=1, ensure_ascii=False) * 2,
+    ]
+
+
+@pytest.mark.parametrize("content", contents_of({"query": "Wo ist der Schlüssel?", "context": "Im Büro."}))
+def test_text_in_another_encoding_is_read_by_its_mark_or_once_it_is_named(tmp_path: Path, content: str) -> None:
+    jobs = Read(file(tmp_path, content)).jobs
+    assert jobs[0][1:] == ("Wo ist der Schlüssel?", ["Im Büro."])
+    path = file(tmp_path, content.encode("cp1252"), "western")
+    assert Read(path, encoding="cp1252").jobs == jobs
+    for name in ("utf-16", "utf-16-be"):
+        marked = "" if name == "utf-16" else "\ufeff"
+        assert Read(file(tmp_path, (marked + content).encode(name))).jobs == jobs
+    try:
+        (problem, *_) = Read(path).refused
+    except InputError as error:
+        problem = str(error)
+    assert "is not UTF-8" in problem
+    assert "--encoding cp1252" in problem
+
+
+def test_parquet_has_no_encoding(tmp_path: Path) -> None:
+    parquet.write_table(pa.table({"query": ["Why?"], "context": ["Because."]}), path := tmp_path / "in.parquet")
+    assert Read(path, encoding="cp1252").jobs == [(None, "Why?", ["Because."])]
 
 
 def test_a_column_that_is_not_there_is_named(tmp_path: Path) -> None:
