@@ -21,7 +21,7 @@ REFUSALS = {
     "no JSON": (["run"], "{", {}, "not valid JSON"),
     "no answer to check": (["check"], question(1), {}, "response"),
     "strict": (["run", "--strict"], {"query": "", "context": ["A source."]}, {}, "nothing was submitted"),
-    "provider": (["run", "--provider", "opnai"], question(1), {}, "error: provider: no provider 'opnai'"),
+    "provider": (["run", "--provider", "opnai"], question(1), {}, "error: --provider: no provider 'opnai'"),
     "key": (["run"], question(1), {"provider": "openai"}, "error: the provider 'openai' needs a key: set OPENAI_API_KEY"),
     "judge": (["run", "--judge", "nobody"], question(1, config={"checkers": ["judge"]}), {}, "no provider 'nobody'"),
     "price": (
