@@ -433,7 +433,7 @@ def _maps(values: Mapping[str, Any]) -> str:
     """
     for likely in possible_sources(values)[:MOST_NAMED]:
         around = [each for each in _around(likely) if each in values and not is_of_dialogue(each)]
-        name = next((each for each in around if _content_option(values[each]) == ""), likely)
+        name = max(around, key=lambda each: _text_count(values[each]) or each == likely, default=likely)
         if (option := _content_option(values[name])) is not None:
             columns = ",".join(each for each in values if _DIGITS.sub("", each) == _DIGITS.sub("", name))
             return f" --map {quote(f'sources={columns}')}{option}"
@@ -454,21 +454,19 @@ _DIGITS = re.compile(r"\d+")
 def _content_option(value: Any) -> str | None:
     """The option that names the text of each source in a value; empty where that is known, None where none would help."""
     try:
-        return "" if _has_text(value) else None
+        return "" if any(str(each["content"]).strip() for each in read_sources(value)) else None
     except InputError as error:
         option = str(error).partition(" --map ")[2]
-    if not option:
-        return ""
+    inside = ColumnMap.parse(split(option)).inside if option else {}
+    return f" --map {option}" if _text_count(renamed(structure(value), inside)) else None if option else ""
+
+
+def _text_count(value: Any) -> int:
+    """The sources in a value that have a text; none of what can't be read as it is."""
     try:
-        inside = ColumnMap.parse(split(option)).inside
-        return f" --map {option}" if _has_text(renamed(structure(value), inside)) else None
+        return sum(bool(str(each["content"]).strip()) for each in read_sources(value))
     except InputError:
-        return None
-
-
-def _has_text(value: Any) -> bool:
-    """Tells sources of which one is more than a blank; raises ``InputError`` for what is none."""
-    return any(str(each["content"]).strip() for each in read_sources(value))
+        return 0
 
 
 def _members(values: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:

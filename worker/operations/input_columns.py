@@ -126,15 +126,16 @@ class JobMaker:
         """
         if not isinstance(raw, dict):
             return raw
-        raw = reach(raw, self.columns.named)
-        keys = tuple(raw)
+        raw = reach(raw, named := self.columns.named)
+        # An empty cell takes no field, as null does not.
+        keys = tuple(key for key, each in raw.items() if each not in (None, "") or key in named)
         plan = self._plans.get(keys)
         if plan is None:
             plan = self._planned(keys)
         if not plan:
             return raw
         if self.text and _EXPORTED in raw:
-            raw = {key: restore(value) for key, value in raw.items()}
+            raw = {key: restore(each) if isinstance(each, str) else each for key, each in raw.items()}
         job = self._apply(plan, raw)
         if self.cells and isinstance(about := job.get("metadata"), dict) and (long := longest_in(about)):
             job["metadata"] = {key: each for key, each in about.items() if key not in long}

@@ -15,6 +15,7 @@ from typing import IO, Any, NamedTuple, NoReturn
 from schemas.job import MAX_LINE_BYTES
 from tasks.errors import InputError
 from tasks.raw_jobs.nested import questions_of
+from tasks.raw_jobs.printed import structure
 from worker.operations import json_lines
 from worker.operations.json_lines import (
     BOM,
@@ -125,7 +126,7 @@ def reading(name: str, headings: Headings, encoding: str | None = None) -> Itera
             read = {LINES: _lines, PARQUET: _parquet}.get(form, _table if form.cells else _values)
             # Ended while its file is open, also where its reader stopped half way.
             with closing(read(_Source(content, title, form))) as rows:
-                yield Rows(form, rows if form.delimiter else _each_question(rows))
+                yield Rows(form, _each_question(rows))
         except UnicodeDecodeError:
             raise InputError(f"{title} is not {encoding}; nothing was submitted. {SAVE_AS_UTF_8}") from None
 
@@ -154,9 +155,16 @@ class _InUtf8(io.RawIOBase):
 
 def _each_question(rows: Iterator[Row]) -> Iterator[Row]:
     for row in rows:
-        values = questions_of(row.value)
+        values = _questions_of(row.value)
         for number, value in enumerate(values, 1):
             yield row._replace(place=f"{row.place}, question {number}" if len(values) > 1 else row.place, value=value)
+
+
+def _questions_of(row: Any) -> Sequence[Any]:
+    """The questions of a row, also where a cell of it holds them, or its sources, as JSON or as Python prints it."""
+    cells = {key: structure(each) for key, each in row.items()} if isinstance(row, dict) else row
+    values = questions_of(cells)
+    return values if [*values] != [cells] else [row]
 
 
 # ---- recognition -----------------------------------------------------------------------------------------------------

@@ -548,6 +548,33 @@ def test_questions_in_columns_are_asked_of_what_stands_beside_them(tmp_path: Pat
     assert Read(file(tmp_path, lines(row))).jobs == [("a", "When?", ["Then."]), ("b", "Why?", ["Then."])]
 
 
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"id": "1", "inputs": {"question": "Why?"}, "outputs": {"answer": "So.", "context": ["A.", "B."]}},
+        {"id": "1", "input": {"query": "Why?"}, "output": {"answer": "So.", "contexts": ["A.", "B."]}},
+        {"id": "1", "question": "Why?", "results": {"ids": [["x", "y"]], "documents": [["A.", "B."]]}},
+        {"id": "1", "query": "Why?", "response": {"docs": [{"content_txt": ["A."]}, {"content_txt": ["B."]}]}},
+        {"id": "1", "input": "Why?", "context": None, "retrieval_context": ["A.", "B."]},
+    ],
+)
+@pytest.mark.parametrize("form", ["lines", "table", "print", "parquet"])
+def test_a_row_is_the_same_job_in_every_form(tmp_path: Path, row: dict[str, Any], form: str) -> None:
+    cells = {key: each if isinstance(each, str) else "" if each is None else str(each) for key, each in row.items()}
+    content = {"lines": lines(row), "table": table([row]).replace("null", ""), "print": table([cells])}.get(form, "")
+    path = file(tmp_path, content)
+    if form == "parquet":
+        parquet.write_table(pa.Table.from_pylist([row]), path)
+    assert Read(path).jobs == [("1", "Why?", ["A.", "B."])]
+
+
+def test_the_column_that_is_named_takes_no_other_in_its_place_where_it_is_empty(tmp_path: Path) -> None:
+    path = file(tmp_path, "frage,question,context\nWhy?,no,A.\n,no,B.\n")
+    read = Read(path, "query=frage")
+    assert [job[1] for job in read.jobs] == ["Why?"]
+    assert "'query' is missing or empty" in read.refused[0]
+
+
 def test_a_column_that_means_something_else_is_kept_by_an_option(tmp_path: Path) -> None:
     path = file(tmp_path, table([{"question": "Why?", "context": "Because.", "priority": "P2"}]))
     (problem,) = Read(path).refused
