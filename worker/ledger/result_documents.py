@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 from uuid import UUID
 
 from schemas.claim_error import ErrorKind
@@ -85,16 +85,29 @@ _KINDS = frozenset(ErrorKind)
 """A later version may tell further kinds apart."""
 
 
+Form = TypeVar("Form")
+
+
 async def read_results(
-    db: Database, job_ids: Sequence[UUID], views: Callable[[Sequence[UUID]], Awaitable[list[JobView]]]
-) -> list[StoredResult]:
-    """Read the results of the jobs that exist among some, in that order; ``views`` reads what the statement does not put together."""
-    results: dict[UUID, StoredResult] = {}
+    db: Database,
+    job_ids: Sequence[UUID],
+    views: Callable[[Sequence[UUID]], Awaitable[list[JobView]]],
+    form: Callable[[StoredResult], Form],
+) -> list[Form]:
+    """Read the results of the jobs that exist among some, in that order.
+
+    Args:
+        db: where they are.
+        job_ids: of the jobs.
+        views: reads what the statement does not put together.
+        form: makes of each result what is kept, so that a page of them is never there at once.
+    """
+    results: dict[UUID, Form] = {}
     rows, rest = await read_apart(db, _RESULTS, job_ids)
     for number, row in enumerate(rows, start=1):
         result = read_row(_result_of_row, row, row.id)
         if isinstance(result, StoredResult):
-            results[row.id] = result
+            results[row.id] = form(result)
         else:
             rest.append(row.id)
         if not number % _TURN:
@@ -103,7 +116,7 @@ async def read_results(
         # Most commands read no view, and the steps of an answer come along.
         from tasks.results import result_of  # noqa: PLC0415
 
-        results |= {view.job_id: rendered(view, result_of) for view in await views(rest)}
+        results |= {view.job_id: form(rendered(view, result_of)) for view in await views(rest)}
     return [results[job_id] for job_id in job_ids if job_id in results]
 
 

@@ -281,12 +281,12 @@ class PostgresReading(Store, Reading):
         return [readable_view(row) for row in rows]
 
     async def results(self, job_ids: Sequence[UUID]) -> list[StoredResult]:
-        return await read_results(self._db, job_ids, self._slim_views)
+        return await read_results(self._db, job_ids, self._slim_views, lambda result: result)
 
     async def batch_results(self, batch_id: UUID, after: int = -1) -> AsyncIterator[list[ResultLine]]:
         """The results of the jobs of a batch after a position, as lines of JSON, streamed in pages; none is empty."""
         async for rows in walk(self._db, _BATCH_JOBS, {"batch_id": batch_id}, {"position": after}):
-            yield [stored.line() for stored in await self.results([row.id for row in rows])]
+            yield await read_results(self._db, [row.id for row in rows], self._slim_views, StoredResult.line)
 
     async def batch_views(self, batch_id: UUID) -> AsyncIterator[JobView]:
         """All jobs of a batch by position, streamed."""
