@@ -7,17 +7,16 @@ It has read nothing of its files by then, and the scripts have read theirs.
 
 import sys
 
-from worker.cli import run
+from worker.cli import main as run
 from worker.cli.commands import load
 
 
 def main() -> None:
-    """Loads the command, then runs it as ``nightdesk`` does."""
-    arguments = sys.argv[1:]
-    load(arguments)
+    """Loads the command, then runs it as ``nightdesk`` does, which spares what is loaded the search for garbage."""
+    load(sys.argv[1:])
     sys.stdout.write("ready\n")
     sys.stdout.flush()
-    sys.exit(run(arguments))
+    run()
 
 
 if __name__ == "__main__":
