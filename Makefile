@@ -58,7 +58,7 @@ unit-worker: $(VENV)/.compiled
 	$(PYTEST) -n 0 tests/unit --ignore=tests/unit/schemas --ignore=tests/unit/tasks
 
 check-rest: $(VENV)/.compiled ## all other tests
-	$(PYTEST) -n 7 --ignore=tests/unit
+	$(PYTEST) -n 5 --ignore=tests/unit
 
 lint: $(VENV)/.developing ## style, types, the direction of imports, clear names, sizes
 	$(BIN)/ruff check .

@@ -38,7 +38,7 @@ def interpolate(value: Any, environment: Mapping[str, str]) -> Any:
 
 def compose_text() -> Any:
     """The file, with its anchors resolved and its variables as they stand."""
-    return yaml.safe_load(COMPOSE.read_text())
+    return yaml.load(COMPOSE.read_text(), yaml.CSafeLoader)
 
 
 def compose(**environment: str) -> dict[str, Any]:
@@ -65,8 +65,8 @@ def documents() -> list[dict[str, Any]]:
 
 def objects_of(folder: Path) -> list[dict[str, Any]]:
     """All Kubernetes objects that the files of a kustomization hold, in its order."""
-    names = yaml.safe_load((folder / "kustomization.yaml").read_text())["resources"]
-    return [document for name in names for document in yaml.safe_load_all((folder / name).read_text())]
+    names = yaml.load((folder / "kustomization.yaml").read_text(), yaml.CSafeLoader)["resources"]
+    return [document for name in names for document in yaml.load_all((folder / name).read_text(), yaml.CSafeLoader)]
 
 
 def of_kind(kind: str) -> list[dict[str, Any]]:

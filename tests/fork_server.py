@@ -65,7 +65,6 @@ MODULES = (
     "encodings.unicode_escape",
     "encodings.utf_8_sig",
     "hypothesis.stateful",
-    "jsonschema",
     "jwt",
     "kombu.pidbox",
     "kombu.transport.redis",

@@ -15,9 +15,11 @@ from uuid import UUID
 import psycopg
 import pytest
 import redis
+from celery import Celery
 
 from tasks.ports import Submitter
 from tasks.submit import new_batch, submit
+from tests.celery_client import celery_client
 from tests.deadlines import scale_to_load, until
 from tests.forking import start_command
 from tests.lent_ledger import KeptLedger
@@ -170,6 +172,13 @@ def system(servers: Servers, tmp_path: Path) -> Iterator[System]:
             yield system
         finally:
             system.stop()
+
+
+@pytest.fixture
+def producer(system: System) -> Iterator[Celery]:
+    """A client of Celery, by which jobs are handed in."""
+    with celery_client(system.redis_url) as app:
+        yield app
 
 
 def questions(count: int) -> list[dict[str, Any]]:

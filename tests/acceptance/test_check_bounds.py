@@ -123,13 +123,13 @@ def test_a_killed_worker_leaves_no_process_behind(system: System) -> None:
 
 
 def test_answers_are_left_to_the_workers_of_the_check_in_few_messages(system: System) -> None:
-    system.submit(questions(200))
+    system.submit(questions(80))
     system.start_worker("generate,submit", slots=50)
     answered = "SELECT count(*) FROM job WHERE step = 'check' AND state = 'available'"
-    system.until(lambda: system.scalar(answered) == 200, what="answers of all jobs")
+    system.until(lambda: system.scalar(answered) == 80, what="answers of all jobs")
 
     with redis.Redis.from_url(system.redis_url) as client:
         messages = sum(client.llen(key) for key in client.scan_iter("check*"))
-    assert 4 <= messages <= 50
+    assert 2 <= messages <= 20
     system.start_worker("check")
-    system.until_final(200)
+    system.until_final(80)

@@ -6,13 +6,9 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-import orjson
 import pytest
 
 from tests.acceptance.cli_home import Home, new_home, read_lines, write_lines
-from tests.forking import REPOSITORY
-
-LABELLED = REPOSITORY / ".." / "shared" / "data" / "labelled" / "wice-oracle-dev.jsonl"
 
 ROWS = 20
 
@@ -126,24 +122,3 @@ def test_a_check_starts_only_checking_workers(home: Home, tmp_path: Path) -> Non
     command.process.terminate()
     assert command.ended().code == 130
     assert home.run("cancel", batch).code == 0
-
-
-@pytest.mark.skipif(not LABELLED.exists(), reason="needs the labelled data beside the repository")
-def test_every_row_of_labelled_data_gets_a_result(home: Home, tmp_path: Path) -> None:
-    out, lines = tmp_path / "out.jsonl", LABELLED.read_text().splitlines()[::10]
-
-    done = home.run("check", write_lines(tmp_path / "in.jsonl", lines), "-o", out, "--json")
-
-    assert done.code == 0, done.err
-    rows = [orjson.loads(line) for line in lines]
-    results = read_lines(out)
-    assert len(results) == len(rows) > 100
-    for row, result in zip(rows, results, strict=True):
-        assert result["custom_id"] == str(row["id"])
-        assert result["state"] == "completed"
-        verdicts = {claim["verdict"] for claim in result["claims"]} - {"not_checkable"}
-        assert verdicts <= {"supported", "undecided", "contradicted"}
-        outcome = "unverified" if "undecided" in verdicts else "answered"
-        assert result["outcome"] == (outcome if verdicts and "contradicted" not in verdicts else "partial")
-        assert result["claims"]
-        assert_spans_are_exact(result, row["response"], row["sources"])

@@ -101,8 +101,8 @@ class Night:
         return {**self.home.workers(), "postgres": servers.postgres.pid, "valkey": servers.valkey.pid}
 
     def files(self) -> set[str]:
-        root = self.home.root
-        paths = (path for path in root.rglob("*") if not {"local", "logs"} & set(path.relative_to(root).parts))
+        parts = (part for part in self.home.root.iterdir() if part.name not in {"local", "logs"})
+        paths = (path for part in parts for path in (part, *part.rglob("*")))
         return {str(path) for path in paths if path.suffix not in {".guard", ".ready"}}
 
     def rows(self) -> list[Any]:

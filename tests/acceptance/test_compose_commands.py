@@ -44,14 +44,23 @@ def environment(process: Process, system: System) -> dict[str, str]:
     urls = {"NIGHTDESK_DATABASE_URL": system.database_url, "NIGHTDESK_REDIS_URL": system.redis_url}
     variables = {**os.environ, **process.environment, "NIGHTDESK_HOME": str(system.logs)}
     if process.name.startswith("compose"):
-        secrets = make_secrets(system.logs)
-        for name, url in zip(("database-url", "redis-url"), urls.values(), strict=True):
-            # Once: a worker that started before may just read it.
-            if (secrets / name).read_text() != url:
+        secrets = system.logs / "secrets"
+        if not secrets.exists():  # once: a worker that started before may just read one
+            make_secrets(system.logs)
+            for name, url in zip(("database-url", "redis-url"), urls.values(), strict=True):
                 (secrets / name).write_text(url)
         variables = {name: value.replace("/run/secrets", str(secrets)) for name, value in variables.items()}
         urls = dict.fromkeys(urls, "")
-    return {**variables, **urls, **({"NIGHTDESK_ALIVE_FILE": str(system.logs / "alive")} if process.lasts else {})}
+    return {
+        **variables,
+        **urls,
+        **({"NIGHTDESK_ALIVE_FILE": str(alive_file(process, system))} if process.lasts else {}),
+    }
+
+
+def alive_file(process: Process, system: System) -> Path:
+    """The file that a worker touches, writable here."""
+    return system.logs / f"alive-{process.name.replace(' ', '-')}"
 
 
 def run(process: Process, arguments: Sequence[str], system: System) -> "subprocess.CompletedProcess[str]":
@@ -69,7 +78,7 @@ def start(process: Process, system: System) -> "subprocess.Popen[bytes]":
 
 def is_well(process: Process, system: System) -> bool:
     assert process.probes
-    file, alive = process.environment["NIGHTDESK_ALIVE_FILE"], str(system.logs / "alive")
+    file, alive = process.environment["NIGHTDESK_ALIVE_FILE"], str(alive_file(process, system))
     for probe in set(process.probes):
         if probe[-1] == str(HEALTH):
             line = system.logs / "cmdline"
@@ -99,41 +108,35 @@ def test_the_migration_makes_the_schema_and_may_run_again(name: str, empty: Syst
     assert empty.scalar("SELECT count(*) FROM job") == 0
 
 
-@pytest.mark.parametrize("name", WORKERS)
-def test_a_worker_becomes_healthy_and_ends_on_sigterm(name: str, system: System) -> None:
-    process = PROCESSES[name]
-    assert not is_well(process, system)
-    worker = start(process, system)
-    system.until(lambda: is_well(process, system), what="a healthy worker")
-
-    alive = system.logs / "alive"
-    os.utime(alive, (time.time() - 61, time.time() - 61))
-    assert not is_well(process, system), "a worker whose loop stands still touches nothing"
-    worker.send_signal(signal.SIGTERM)
-
-    assert worker.wait(scale_to_load(process.grace_s)) == 0
-
-
-@pytest.mark.parametrize("name", WORKERS)
-def test_a_worker_before_the_migration_ends_with_the_remedy(name: str, empty: System) -> None:
-    done = run(PROCESSES[name], PROCESSES[name].arguments, empty)
+def test_a_worker_before_the_migration_ends_with_the_remedy(empty: System) -> None:
+    process = PROCESSES[WORKERS[0]]
+    done = run(process, process.arguments, empty)
     assert done.returncode == 3
     assert "nightdesk migrate" in done.stderr
 
 
 @pytest.mark.usefixtures("durable")
 @pytest.mark.parametrize("where", ["compose", "k8s"])
-def test_the_workers_together_answer_questions(where: str, system: System) -> None:
+def test_the_workers_become_healthy_answer_questions_and_end_on_sigterm(where: str, system: System) -> None:
     system.submit(questions(5))
-    for name in WORKERS:
-        if name.startswith(where):
-            start(PROCESSES[name], system)
+    processes = [PROCESSES[name] for name in WORKERS if name.startswith(where)]
+    assert not any(is_well(process, system) for process in processes)
+    workers = [start(process, system) for process in processes]
+    for process in processes:
+        system.until(lambda process=process: is_well(process, system), what=f"{process.name} in good health")
     system.until_final(5)
     assert system.rows("SELECT state, count(*) FROM job GROUP BY state") == [("completed", 5)]
 
     # Of the same deployment, which has the same prefix of its keys.
     tool = PROCESSES["compose nightdesk" if where == "compose" else "k8s nightdesk-migrate"]
     system.until(lambda: "all is well" in run(tool, ["doctor"], system).stdout, what="an all-clear")
+
+    for process, worker in zip(processes, workers, strict=True):
+        os.utime(alive_file(process, system), (time.time() - 61, time.time() - 61))
+        assert not is_well(process, system), "a worker whose loop stands still touches nothing"
+        worker.send_signal(signal.SIGTERM)
+    for process, worker in zip(processes, workers, strict=True):
+        assert worker.wait(scale_to_load(process.grace_s)) == 0
 
 
 def test_the_local_model_profile_checks_jobs_that_ask_for_the_model(

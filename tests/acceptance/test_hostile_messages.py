@@ -15,7 +15,6 @@ from celery.exceptions import InvalidTaskError
 from celery.result import AsyncResult
 
 from tests.acceptance.conftest import System
-from tests.celery_client import celery_client
 from tests.deadlines import scale_to_load
 
 JOB: dict[str, Any] = {"query": "When does the desk open?", "context": ["The desk opens at nine."]}
@@ -102,12 +101,6 @@ def hostile(mark: Path) -> list[tuple[Any, dict[str, Any]]]:
 
 def answer(app: Celery, job: dict[str, Any]) -> Any:
     return app.send_task("nightdesk.submit", args=[[job]], queue="submit").get(timeout=scale_to_load(60))
-
-
-@pytest.fixture
-def producer(system: System) -> Any:
-    with celery_client(system.redis_url) as app:
-        yield app
 
 
 def test_no_message_executes_or_ends_anything(system: System, producer: Celery, tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 import os
 import re
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -26,12 +26,6 @@ INPUT_PAGE = Path(__file__).parents[2] / "docs" / "input.md"
 JOB: dict[str, Any] = {"query": "When does the desk open?", "context": ["The desk opens at nine."]}
 WORKERS_TAKE_AT_ONCE = 16
 """Messages that no worker of these tests takes before it has acknowledged earlier ones."""
-
-
-@pytest.fixture
-def producer(system: System) -> Iterator[Celery]:
-    with celery_client(system.redis_url) as app:
-        yield app
 
 
 def send(app: Celery, *arguments: Any) -> AsyncResult[Any]:

@@ -2,23 +2,14 @@
 
 import os
 import signal
-from collections.abc import Iterator
 from typing import Any
 
-import pytest
 from celery import Celery
 
 from tests.acceptance.conftest import System, questions
-from tests.celery_client import celery_client
 from tests.deadlines import scale_to_load
 
 URGENT_ROW = "SELECT count(*) FROM worker WHERE steps = '{urgent}'"
-
-
-@pytest.fixture
-def producer(system: System) -> Iterator[Celery]:
-    with celery_client(system.redis_url) as app:
-        yield app
 
 
 def send(app: Celery, jobs: list[dict[str, Any]]) -> None:

@@ -94,7 +94,7 @@ def answers_wait(lab: Lab) -> None:
     lab.until(lambda: sum(lab.stub.answered.values()) > lab.count("completion") + 5, what="answers in memory")
 
 
-@experiment("PostgreSQL read-only for 5 s, as in a failover", quick=True, latency_s=2.0)
+@experiment("PostgreSQL read-only for 5 s, as in a failover", latency_s=2.0)
 def window_without_writes(lab: Lab) -> Report:
     lab.work(lease_s=30)
     lab.until_calling(10)

@@ -19,7 +19,6 @@ class Proxy:
         self._refusal = b""
         self._obeyed: dict[bytes, bytes] = {}
         self._silent: set[int] = set()
-        self._ports: set[int] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._writers: list[asyncio.StreamWriter] = []
         self.url = ""
@@ -58,10 +57,6 @@ class Proxy:
         """From now on nothing passes on the connection that the server knows by this client port."""
         self._silent.add(port)
 
-    def silence_all(self) -> None:
-        """From now on nothing passes on any connection of this time; new ones work."""
-        self._silent |= self._ports
-
     def heal(self) -> None:
         """New connections pass again."""
         self._stalled = False
@@ -93,7 +88,6 @@ class Proxy:
             return
         self._writers.append(here)
         port = here.get_extra_info("sockname")[1]
-        self._ports.add(port)
         self._silent.discard(port)
         for source, sink in ((reader, here), (there, writer)):
             task = asyncio.get_running_loop().create_task(self._forward(source, sink, port))

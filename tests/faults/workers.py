@@ -181,7 +181,7 @@ def frozen_for_longer(lab: Lab) -> Report:
     return report
 
 
-@experiment("two workers given the same ids, hints doubled and shuffled", quick=True)
+@experiment("two workers given the same ids, hints doubled and shuffled")
 def doubled_hints(lab: Lab) -> Report:
     workers = [lab.work(), lab.work()]
     ids = [str(job_id) for (job_id,) in lab.rows("SELECT id FROM job")]

@@ -3,7 +3,7 @@
 import asyncio
 import gzip
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
@@ -23,13 +23,6 @@ from tests.servers import advance_clock
 from worker.http import openai_batch_routes
 
 LEASE = timedelta(minutes=10)
-
-
-@pytest.fixture(scope="module")
-def client(door: Door) -> Iterator[openai.OpenAI]:
-    key = make_key(door.database_url, "acme", "acme", Role.SUBMIT)
-    with openai.OpenAI(base_url=f"{door.url}/openai/v1", api_key=key, max_retries=0) as client:
-        yield client
 
 
 def line(name: str, **body: Any) -> dict[str, Any]:

@@ -110,13 +110,6 @@ def door(servers: Servers, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 
 @pytest.fixture(scope="module")
-def client(door: Door) -> Iterator[openai.OpenAI]:
-    key = make_key(door.database_url, "acme", "acme", Role.SUBMIT)
-    with openai.OpenAI(base_url=f"{door.url}/openai/v1", api_key=key, max_retries=0) as client:
-        yield client
-
-
-@pytest.fixture(scope="module")
 def hands(door: Door) -> Iterator[Hands]:
     hands = Hands(door.database_url)
     hands.thread.start()
