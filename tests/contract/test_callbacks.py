@@ -1,11 +1,13 @@
 """Callbacks over HTTP: signed, repeated until they are taken, given up at last, and never sent into a private network."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+import socket
+import threading
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any
+from typing import Any, NoReturn
 from uuid import UUID
 
 import pytest
@@ -184,7 +186,7 @@ async def test_a_name_that_leads_elsewhere_at_the_connection_is_refused(
         url = receiving.url.replace("127.0.0.1", "rebound.example")
         refuse_private(url, allowed=False)
         batch = make_batch(callback_url=url)
-        monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", _resolve_to_loopback, raising=False)
+        monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: [(2, 1, 6, "", ("127.0.0.1", 443))])
         await finished(ledger, batch=batch)
 
         await delivery(ledger, allow_private=False).deliver()
@@ -194,12 +196,31 @@ async def test_a_name_that_leads_elsewhere_at_the_connection_is_refused(
         assert error == "rebound.example is 127.0.0.1, which is no public address"
 
 
-def _found(address: str) -> list[tuple[Any, ...]]:
-    return [(2, 1, 6, "", (address, 443))]
+async def test_a_silent_name_server_delays_no_other_work(
+    postgres_database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Names of providers, and answers on their way to disk, wait behind none of a tenant's."""
+    count, all_asked, answered, asked = 40, threading.Event(), threading.Event(), []
 
+    def wait(host: Any, *_: Any, **__: Any) -> NoReturn:
+        asked.append(host)
+        if len(asked) == count:
+            all_asked.set()
+        answered.wait(60)
+        raise socket.gaierror(socket.EAI_AGAIN, "no answer")
 
-async def _resolve_to_loopback(*_: Any, **__: Any) -> Sequence[Any]:
-    return _found("127.0.0.1")
+    async with KeptLedger(postgres_database_url) as ledger:
+        for number in range(count):
+            await finished(ledger, batch=make_batch(callback_url=f"https://x{number}.slow.example/"))
+        monkeypatch.setattr(socket, "getaddrinfo", wait)
+        bounds = Bounds(tries=count, of_tenant=count, of_host=count)
+        delivering = asyncio.create_task(delivery(ledger, allow_private=False, bounds=bounds).deliver())
+        try:
+            async with asyncio.timeout(30):
+                assert await asyncio.to_thread(all_asked.wait, 30)
+        finally:
+            answered.set()
+            await delivering
 
 
 def test_addresses_that_are_not_public() -> None:

@@ -4,15 +4,17 @@ import asyncio
 import logging
 import socket
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from datetime import timedelta
 from http import HTTPStatus
+from threading import Thread
 from time import monotonic
+from typing import Any
 
 import aiohttp
 import orjson
 from aiohttp.abc import AbstractResolver, ResolveResult
-from aiohttp.resolver import ThreadedResolver
 from standardwebhooks import Webhook
 
 from schemas.batch import BatchStatus
@@ -37,24 +39,50 @@ MOST_REMEMBERED = 1_000
 TIMEOUT = aiohttp.ClientTimeout(total=15.0)
 
 
-class PublicResolver(AbstractResolver):
-    """Resolves names for the one connection that uses the result, and refuses those that lead to a private network."""
+class Resolver(AbstractResolver):
+    """Looks names up for the one connection that uses the result; refuses those that lead to a private network, unless allowed.
 
-    def __init__(self) -> None:
-        self._resolver = ThreadedResolver()
+    Each has a thread of its own: the loop looks up two names at a time, those of providers too, and a tenant's name server may be silent.
+    """
+
+    def __init__(self, *, allow_private: bool) -> None:
+        self._allow_private = allow_private
 
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
     ) -> list[ResolveResult]:
         """The addresses of a name; raises ``PrivateAddressError`` where one of them is not public."""
-        results = await self._resolver.resolve(host, port, family)
+        answer: Future[Any] = Future()
+        # One that is not waited for any more still ends.
+        answer.set_running_or_notify_cancel()
+        Thread(target=_look_up, args=(answer, host, port, family), name="name of a callback", daemon=True).start()
+        results = [
+            ResolveResult(
+                hostname=host,
+                host=address[0],
+                port=address[1],
+                family=kind,
+                proto=protocol,
+                flags=socket.AI_NUMERICHOST | socket.AI_NUMERICSERV,
+            )
+            for kind, _, protocol, _, address in await asyncio.wrap_future(answer)
+        ]
         for result in results:
-            if not is_public(result["host"]):
+            if not self._allow_private and not is_public(result["host"]):
                 raise PrivateAddressError(f"{host} is {result['host']}, which is no public address")
         return results
 
     async def close(self) -> None:
         """Nothing is open."""
+
+
+def _look_up(answer: "Future[Any]", host: str, port: int, family: socket.AddressFamily) -> None:
+    try:
+        answer.set_result(
+            socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, family=family, flags=socket.AI_ADDRCONFIG)
+        )
+    except Exception as error:  # noqa: BLE001 - it is raised where the name is needed
+        answer.set_exception(error)
 
 
 @dataclass(slots=True)
@@ -154,7 +182,7 @@ class Delivery:
             "webhook-timestamp": str(int(now.timestamp())),
             "webhook-signature": webhook.sign(message_id, now, body.decode()),
         }
-        resolver = None if self.allow_private else PublicResolver()
+        resolver = Resolver(allow_private=self.allow_private)
         # A connection for each try: no name is resolved again behind its back, and no proxy connects elsewhere.
         connector = aiohttp.TCPConnector(resolver=resolver, use_dns_cache=False, force_close=True)
         try:
