@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
 from typing import assert_never
 
 from schemas.generation import CitationStyle, Style
@@ -29,7 +28,6 @@ class Manner:
     listed: bool = False
 
 
-@cache
 def manner_of(style: Style) -> Manner:
     """The manner of a style."""
     if not isinstance(style, CitationStyle):
