@@ -151,10 +151,20 @@ class ForkServer:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, signal.SIG_IGN)
         running: set[int] = set()
+        try:
+            # The worker may close the connection before it has an answer.
+            with suppress(ConnectionError):
+                self._obey(control, running)
+        finally:
+            for pid in running:
+                os.kill(pid, signal.SIGKILL)
+
+    def _obey(self, control: socket.socket, running: set[int]) -> None:
+        """Forks and kills on order, until the worker closes the connection."""
         while True:
             message, descriptors, *_ = socket.recv_fds(control, 32, 1)
             if not message:
-                break
+                return
             order = int(message)
             if order < 0:
                 os.kill(-order, signal.SIGKILL)
@@ -169,14 +179,13 @@ class ForkServer:
                 control.send(f"{error}".encode()[:64])
             else:
                 if pid == 0:
+                    # Its own end ends no other.
+                    running.clear()
                     control.close()
                     self._work(order, socket.socket(fileno=connection))
                 running.add(pid)
                 control.send(b"+%d" % pid)
             os.close(connection)
-        for pid in running:
-            os.kill(pid, signal.SIGKILL)
-        os._exit(0)
 
     def _work(self, number: int, connection: socket.socket) -> None:
         """Computes bundles until the worker closes the connection; does not return."""

@@ -185,3 +185,20 @@ def test_orders_of_several_threads_have_each_their_own_answer() -> None:
     with ThreadPoolExecutor(8) as threads:
         assert len(set(threads.map(fork, range(24)))) > 1
     server.close()
+
+
+def test_a_close_amid_an_order_ends_all_processes() -> None:
+    server = ForkServer(nothing, nothing, 2)
+    first, other = socket.socketpair()
+    second, ordered = socket.socketpair()
+    with first, second, ordered:
+        server.fork(0, other)
+        (process,) = psutil.Process(server.pid).children()
+        # It finds the order and the end of the connection together: its answer reaches nobody.
+        os.kill(server.pid, signal.SIGSTOP)
+        socket.send_fds(server._control, [b"1"], [ordered.fileno()])
+        server._control.shutdown(socket.SHUT_RDWR)
+        os.kill(server.pid, signal.SIGCONT)
+        server.close()
+
+        assert psutil.wait_procs([process], timeout=CEILING_S)[1] == []
