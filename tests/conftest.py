@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import inspect
+import logging
 import os
 import shlex
 import signal
@@ -120,6 +121,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def _is_waiting(item: pytest.Item) -> bool:
     return item.path.relative_to(_TESTS).parts[0] in _WAITING or item.path.name in _LONGEST
+
+
+@pytest.fixture(autouse=True)
+def log_level() -> Iterator[None]:
+    """The level as it was: commands set one for their process, and other tests count the lines of theirs."""
+    root = logging.getLogger()
+    level = root.level
+    yield
+    root.setLevel(level)
 
 
 @pytest.fixture(scope="session")

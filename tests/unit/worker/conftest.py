@@ -12,12 +12,11 @@ import pytest
 def as_before(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     """The command line sets what is its process's to set."""
     root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
+    handlers = root.handlers[:]
     signals = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
     monkeypatch.setenv("PGCONNECT_TIMEOUT", "5")
     monkeypatch.setenv("NIGHTDESK_HOME", str(tmp_path / "home"))
     yield
     root.handlers[:] = handlers
-    root.setLevel(level)
     for number, handler in signals.items():
         signal.signal(number, handler)

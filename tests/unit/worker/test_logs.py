@@ -22,10 +22,9 @@ SECRET = 'pa"ss-word'
 def root_logger() -> Iterator[logging.Logger]:
     """The root logger, put back as it was."""
     root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
+    handlers = root.handlers[:]
     yield root
     root.handlers[:] = handlers
-    root.setLevel(level)
 
 
 def last_line(capsys: pytest.CaptureFixture[str]) -> str:
