@@ -138,8 +138,9 @@ def _wait(failure: Failure, before: int, policy: RetryPolicy, jitter: float) -> 
     """Full jitter under a doubling ceiling, on top of what the provider asked for."""
     # Beyond 2**32 the doubling has long passed any ceiling; the cap keeps the arithmetic finite.
     ceiling = min(policy.base * (1 << min(before, 32)), policy.ceiling)
-    retry_after = min(timedelta(seconds=failure.retry_after_s or 0), policy.longest_retry_after)
-    return retry_after + ceiling * jitter
+    # Cut before it becomes a timedelta, which holds no more than some million years.
+    retry_after_s = min(failure.retry_after_s or 0.0, policy.longest_retry_after.total_seconds())
+    return timedelta(seconds=retry_after_s) + ceiling * jitter
 
 
 def advance_of(decision: Decision, job: Leased) -> Advance | None:
