@@ -90,7 +90,7 @@ CLOUD_OPTIONS = {
 class LimitSettings(BaseModel):
     """Limits of a provider, or of one of its models, over all workers; unset: those of the level above, or none."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     requests_per_minute: PositiveFloat | None = None
     input_tokens_per_minute: PositiveFloat | None = None

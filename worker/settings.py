@@ -17,7 +17,6 @@ from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
-    NonNegativeFloat,
     PositiveFloat,
     SecretStr,
     ValidationError,
@@ -42,7 +41,10 @@ from worker.secret_files import secrets_in_files
 if TYPE_CHECKING:
     from tasks.calls.response_cache import SharePolicy
 
-Seconds = PositiveFloat
+Seconds = Annotated[float, Field(gt=0, le=1e9)]
+"""At most thirty years, which a timer, a ``timedelta`` and an interval of PostgreSQL hold."""
+Wait = Annotated[float, Field(ge=0, le=1e9)]
+Days = Annotated[float, Field(gt=0, le=1e4)]
 
 
 class CheckerSettings(BaseModel):
@@ -82,7 +84,9 @@ TENANT_PREFIX = re.compile(r"(?!nightdesk:)[\w.-]{1,64}:", re.ASCII)
 class Settings(BaseSettings):
     """Every setting with its default. The environment goes before the file."""
 
-    model_config = SettingsConfigDict(env_prefix="NIGHTDESK_", extra="forbid", frozen=True, env_ignore_empty=True)
+    model_config = SettingsConfigDict(
+        env_prefix="NIGHTDESK_", extra="forbid", frozen=True, env_ignore_empty=True, allow_inf_nan=False
+    )
 
     home: Path = Field(default=Path(".nightdesk"), description="where the embedded servers keep their data")
     database_url: SecretStr | None = Field(default=None, description="PostgreSQL 15 or newer; unset: embedded")
@@ -143,7 +147,7 @@ class Settings(BaseSettings):
         description="lane of a judge that a job asks for: `job` lets it ride in a provider batch where the job's lane "
         "allows, `standard` calls it at once",
     )
-    extractive_latency_s: NonNegativeFloat = Field(
+    extractive_latency_s: Wait = Field(
         default=0.0, description="seconds the offline provider waits before it answers, to rehearse a slow provider"
     )
 
@@ -152,7 +156,7 @@ class Settings(BaseSettings):
         description="folder with prompt templates of your own, NAME@VERSION.j2, read beside the shipped ones; set it for "
         "all processes; see docs/extend.md",
     )
-    prompts: dict[str, dict[str, Annotated[float, Field(gt=0, allow_inf_nan=False)]]] = Field(
+    prompts: dict[str, dict[str, PositiveFloat]] = Field(
         default_factory=dict,
         description="versions of a prompt tried side by side, with their weights, for jobs that name no prompt_version, "
         'as JSON: `{"grounded": {"1": 0.2, "2": 0.8}}`',
@@ -175,7 +179,7 @@ class Settings(BaseSettings):
         default_factory=dict,
         description="weights of tenants whose jobs wait together, as JSON; 1 for those not named: equal turns",
     )
-    lane_retry_s: NonNegativeFloat = Field(
+    lane_retry_s: Wait = Field(
         default=3_600.0,
         description="seconds after which a paused lane is tried with one call; 0: only an operator resumes it",
     )
@@ -247,7 +251,7 @@ class Settings(BaseSettings):
         "within itself; see docs/share-answers.md. Unset: none",
     )
     share_within_s: Seconds = Field(default=86_400.0, description="age limit of a shared answer, counted from its call")
-    share_wait_s: NonNegativeFloat = Field(
+    share_wait_s: Wait = Field(
         default=300.0, description="longest wait of a job for an identical call that is under way; 0: not at all"
     )
     max_bytes_in_flight: int = Field(
@@ -272,7 +276,7 @@ class Settings(BaseSettings):
     tick_s: Seconds = Field(
         default=1.0, description="pace of the dispatch duties; idle workers that do not lead look every third tick"
     )
-    visibility_timeout_s: float = Field(
+    visibility_timeout_s: Seconds = Field(
         default=300.0,
         ge=1,
         description="seconds after which another worker takes a submission over Redis whose worker died before its commit",
@@ -284,20 +288,20 @@ class Settings(BaseSettings):
     )
     drain_s: Seconds = Field(default=70.0, description="how long running calls may end after SIGTERM")
     results_kept_s: Seconds = Field(default=86_400.0, description="how long the result backend keeps a result")
-    answers_kept_s: NonNegativeFloat = Field(
+    answers_kept_s: Wait = Field(
         default=120.0,
         description="seconds that a worker keeps stored answers on disk, too, for a PostgreSQL that lost its last commits "
         "in a fail-over: longer than a standby may lag behind; 0: none, for a synchronous standby",
     )
-    prune_content_after_days: PositiveFloat | None = Field(
+    prune_content_after_days: Days | None = Field(
         default=None,
         description="days after its end at which the content of a job is erased, by the workers themselves; unset: only by "
         "`nightdesk erase` and `prune`",
     )
-    prune_rows_after_days: PositiveFloat | None = Field(
+    prune_rows_after_days: Days | None = Field(
         default=None, description="days after its end at which a job is deleted with all its rows; unset: never"
     )
-    prune_batches_after_days: PositiveFloat | None = Field(
+    prune_batches_after_days: Days | None = Field(
         default=None,
         description="days after its submission at which a batch without jobs is deleted, and so are sums of keys, budgets "
         "and provider batches; at least NIGHTDESK_PRUNE_ROWS_AFTER_DAYS; unset: never",
@@ -325,7 +329,7 @@ class Settings(BaseSettings):
         description="workers of the queue `local` that `up`, `run` and `check` start where there is a local model; each "
         "loads it",
     )
-    local_model_wait_s: NonNegativeFloat = Field(
+    local_model_wait_s: Wait = Field(
         default=120.0,
         description="seconds without any worker of the queue `local` after which its jobs are checked without the model "
         "and end as partial; at once where NIGHTDESK_LOCAL_MODEL is unset",
