@@ -12,7 +12,7 @@ from schemas.generation import CheckerName
 from schemas.grounding import Evidence, JudgeVerdict, ReusedFrom, Verdict
 from schemas.job import JobRequest
 from tasks.answers.postprocess import Processed, own_words
-from tasks.grounding.decision import Decider, Decision
+from tasks.grounding.decision import Decider, Decision, is_fragment
 from tasks.grounding.model import (
     AROUND,
     LEAST_QUOTED,
@@ -386,7 +386,8 @@ _CLOSING = frozenset(".!?。！？")  # noqa: RUF001 - full-width marks
 
 def _copied(claim: ClaimText, sentence: str, search: SourceSearch) -> Evidence | None:
     """The place of a claim in a source that has it as a whole sentence, word for word, or all of the sentence that it is a part of."""
-    for text in (claim.text if len(claim.content) >= LEAST_QUOTED else "", sentence.strip(AROUND)):
+    is_sentence = len(claim.content) >= LEAST_QUOTED and not is_fragment(claim.text)
+    for text in (claim.text if is_sentence else "", sentence.strip(AROUND)):
         for index in search.sources if text else ():
             content = search.content(index)
             if (whole := find_sentence(content, text)) is not None:

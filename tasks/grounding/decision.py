@@ -14,12 +14,14 @@ from tasks.text.evidence import SourceSearch
 from tasks.text.fact_words import AMOUNTS
 from tasks.text.facts import Fact, FactText, Kind, read_facts
 from tasks.text.sentences import Span, words
-from tasks.text.statements import QUESTION_MARKS
+from tasks.text.statements import QUESTION_MARKS, has_verb
 from tasks.text.tables import row_name, row_sentences
 from tasks.text.wording import stems_of
 
 MOST_PLACES = 3
 """Sentences a claim is compared with: those with most of its weight in words."""
+LEAST_WORDS = 5
+"""Words below which a claim without a verb states nothing; of longer ones the verb may be unknown."""
 LEAST_SHARE = 0.8
 """Share of the facts of a claim in a sentence from which another number or name there contradicts one that is in no source."""
 LEAST_ALIKE = 0.5
@@ -55,7 +57,7 @@ class Decision(NamedTuple):
             return ""
         if self.unaccounted:
             return f"words can't decide: no place of the sources accounts for {', '.join(self.unaccounted)}"
-        return "words can't decide: its words are in the sources, but not in one place in this arrangement"
+        return "words can't decide: all its words are in the sources, but no passage states just this"
 
 
 class _Place(NamedTuple):
@@ -111,7 +113,9 @@ class Decider:
                 # Without lists of words, what is left out may deny all the rest.
                 result = Account(supported=False, missing=result.missing)
             if result.supported:
-                return Decision(Verdict.SUPPORTED, _evidence(place))
+                return Decision(
+                    Verdict.UNDECIDED if is_fragment(self._claim.text) else Verdict.SUPPORTED, _evidence(place)
+                )
             rank = (result.contradicted, -len(result.missing))
             if best is None or rank > best[0]:
                 best = (rank, result, place)
@@ -322,6 +326,11 @@ class Decider:
             )
             for target in targets
         )
+
+
+def is_fragment(text: str) -> bool:
+    """Tells whether a text is a name or the like, which only its question makes a statement."""
+    return len(words(text)) < LEAST_WORDS and ":" not in text and not has_verb(text, nouns=True)
 
 
 def _values_of(fact: Fact) -> list[float]:

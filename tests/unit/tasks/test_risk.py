@@ -239,6 +239,21 @@ def test_a_true_claim_in_other_figures_is_never_contradicted(source: str, claim:
     assert verdict(claim, source) is not Verdict.CONTRADICTED
 
 
+@pytest.mark.parametrize(
+    ("source", "answer"),
+    [
+        ("Bonds holds the record with 762. He passed Hank Aaron, who is second with 755.", "Hank Aaron"),
+        ("It stars Melanie Lynskey, Elijah Wood, and David Yow. Macon Blair wrote it.", "Elijah Wood."),
+        ("Men serve three years, and women serve two years.", "Women two years"),
+        ("Frau Dr. Klein, die Maklerin, hat den Vertrag geprüft. Herr Weber hat ihn unterschrieben.", "Frau Dr. Klein"),
+        ("Landlord: Birchwood Estates Ltd. Managing agent: Corley & Page.", "Birchwood Estates Ltd"),
+        ("Der Fluss, die kleine Ahr, mündet in den Rhein.", "die kleine Ahr"),
+    ],
+)
+def test_a_name_of_a_source_is_no_supported_answer(source: str, answer: str) -> None:
+    assert verdict(answer, source) is Verdict.UNDECIDED
+
+
 def test_a_place_before_two_facts_belongs_to_both() -> None:
     stations = "| Car park | First hour | Day maximum |\n|---|---|---|\n| North | 2.40 € | 18.00 € |\n| South | 1.80 € | 14.00 € |"
     claim = "At South the first hour costs 1.80 € and the day maximum is 18.00 €."
