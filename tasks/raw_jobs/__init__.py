@@ -87,7 +87,9 @@ def _with_lists_beside(job: dict[str, Any]) -> Any:
 def _question(value: list[Any] | dict[str, Any]) -> Any:
     if isinstance(value, list) and len(value) > 1 and all(isinstance(each, str) for each in value):
         raise InputError(f"holds {len(value):,} texts; give each question a job of its own", field="query")
-    return value if (text := text_of(value)) is None else text
+    if (text := text_of(value)) is None and isinstance(value, dict):
+        text = next((each for key, each in value.items() if key == "original" or field_of(key) == "query"), None)
+    return value if text is None else text
 
 
 def _is_absent(field: str, value: Any) -> bool:

@@ -20,6 +20,9 @@ _ANSWER = re.compile(r"answer|respon|predict|completion|result|reply|output")
 _ABOUT_QUESTIONS = re.compile(r"(.*_)?questions?(_\w{1,2}|_type|_template)?")
 """Names of other questions, and of facts about one."""
 
+_HITS = frozenset({"results", "page_content"})
+"""Names of what a search gave, inside of an answer, too."""
+
 _WORD = re.compile(r"[!-~]{0,2048}")
 """A value, an id or an address; other scripts write sentences without blanks."""
 
@@ -56,11 +59,15 @@ def texts_in(value: Any) -> Iterator[tuple[str, str]]:
 
 
 def is_of_dialogue(name: str) -> bool:
-    """Tells the name, or path of names, of a question, of an answer, or of what somebody takes for right."""
-    form = plain(name)
-    return bool(
-        field_of(name.rpartition(".")[2]) in _DIALOGUE or _REFERENCE.search(form) or _ABOUT_QUESTIONS.fullmatch(form)
-    )
+    """Tells the name, or path of names, of a question, of an answer, or of what somebody takes for right.
+
+    >>> is_of_dialogue("answers.text"), is_of_dialogue("answers.documents")
+    (True, False)
+    """
+    form, last = plain(name), name.rpartition(".")[2]
+    if last != name and (field_of(last) == "context" or plain(last) in _HITS):
+        return False
+    return bool(field_of(last) in _DIALOGUE or _REFERENCE.search(form) or _ABOUT_QUESTIONS.fullmatch(form))
 
 
 def reads_like_a_text(text: str) -> bool:

@@ -22,9 +22,9 @@ FIELDS = {
 """Other names of a job's fields, with the field. Two of one field in a row are refused: either could be the one that is meant."""
 
 USUAL = {
-    **dict.fromkeys(("input", "original_query", "user_query", "query_text", "query_str", "question_text", "user_question", "input_text", "request", "message"), "query"),
+    **dict.fromkeys(("input", "original_query", "user_query", "query_text", "query_str", "question_text", "user_question", "input_text", "request", "message", "q"), "query"),
     **dict.fromkeys(
-        ("ctxs", "paragraphs", "nodes", "docs", "hits", "passage", "document", "paragraph", "knowledge", "evidence", "story", "entity_pages"), "context"
+        ("ctxs", "paragraphs", "nodes", "docs", "hits", "passage", "document", "paragraph", "knowledge", "evidence", "story", "entity_pages", "organic"), "context"
     ),
     **dict.fromkeys(("_id", "qid", "question_id", "query_id"), "custom_id"),
     **dict.fromkeys(("history", "chat_history", "messages"), "conversation_history"),

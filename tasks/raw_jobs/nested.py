@@ -12,7 +12,8 @@ DEEPEST = 6
 MOST_COPIED = 100_000
 """Values around the questions of a row, each counted once a question: all of them are copied to each."""
 
-_ASKS = frozenset({"query", "conversation_history"})
+ASKS = frozenset({"query", "conversation_history"})
+"""Fields that hold a question."""
 
 
 def questions_of(row: Any, most: int = MOST_COPIED) -> Sequence[Any]:
@@ -27,7 +28,7 @@ def questions_of(row: Any, most: int = MOST_COPIED) -> Sequence[Any]:
         return (row,)
     # Each object with those around it, from the outside, and the keys that lead on.
     level: list[tuple[dict[str, Any], tuple[Any, ...]]] = [(row, ())]
-    while level and not any(_has(each, _ASKS, str | list) for each, _ in level):
+    while level and not any(_has(each, ASKS, str | list) for each, _ in level):
         level = [
             (inner, (*way, (each, key)))
             for each, way in level
@@ -35,13 +36,13 @@ def questions_of(row: Any, most: int = MOST_COPIED) -> Sequence[Any]:
             # Once for each object: it may have a hundred thousand keys.
             for answers in [_has(each, {"response"}, str)]
             for key, value in each.items()
-            if not is_field(key) and key != "answers" and (field_of(key) in _ASKS or not answers)
+            if not is_field(key) and key != "answers" and (field_of(key) in ASKS or not answers)
             for inner in _objects(key, value)
         ]
     asking = [
         (each, way)
         for each, way in level
-        if any(field_of(key) in _ASKS and not isinstance(value, dict) for key, value in each.items())
+        if any(field_of(key) in ASKS and not isinstance(value, dict) for key, value in each.items())
     ]
     if len(asking) > most or sum(len(outer) for _, way in asking for outer, _ in way) > MOST_COPIED:
         asking = []

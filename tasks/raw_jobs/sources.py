@@ -31,8 +31,13 @@ _TEXT_LISTS = ("contexts", "documents", "texts", "passages", "chunks", "paragrap
 _ONE_TEXT = frozenset({"content", "sentences", "body"})
 """Names whose list alone is the parts of one text."""
 
-_WRAPPERS = ("node", "kwargs", "document", "_source", "payload", "entity", "properties", "_additional", "text_resource")
-"""Objects inside a source that hold it: LlamaIndex, LangChain, Cohere, Elasticsearch, Qdrant, Milvus, Weaviate."""
+_PRINTED = "_node_content"
+"""Object of LlamaIndex that stores hold as its JSON."""
+
+_WRAPPERS = (
+    "node", "kwargs", "document", "_source", "fields", "payload", "entity", "properties", "_additional", "text_resource", _PRINTED,
+)  # fmt: skip
+"""Objects inside a source that hold it: LlamaIndex, LangChain, Cohere, Elasticsearch, Qdrant, Milvus, Weaviate, Vespa."""
 
 _LISTS = (
     "source_nodes",
@@ -50,8 +55,15 @@ _LISTS = (
     "contexts",
     "retrieval_results",
     "result",
+    "root",
 )
 """Names of the list of sources inside the whole answer of a retriever."""
+
+_LISTS_BY_NAME = ("get", "inner_hits")
+"""Objects around lists under names of their owner: Weaviate's classes, Elasticsearch's parts of a hit."""
+
+_ALL_LISTS = (*_LISTS_BY_NAME, *_LISTS, "groups", "children")
+"""All names of lists, with those that mean one only further inside."""
 
 _FIELDS = {
     **dict.fromkeys(("ids", "id", "_id", "id_", "uuid", "passage_id", "element_id", "node_id", "chunk_id"), "chunk_id"),
@@ -69,6 +81,7 @@ _FIELDS = {
             "@search_score",
             "@search_reranker_score",
             "document_score",
+            "relevance",
             "relevance_score",
         ),
         "relevance_score",
@@ -94,6 +107,8 @@ _TITLES = (
     "wikipedia_title",
     "document_name",
     "doc_name",
+    "document_keyword",
+    "doc",
     "file_name",
     "filename",
     "source_display_name",
@@ -127,8 +142,11 @@ _PAGE = re.compile(r".+_(?=page_(?:label|number|no|num)$)")
 _FLOAT_PAGE = re.compile(r"\d+\.0")
 
 _CONTRACT = frozenset(SourceContext.model_fields)
-_READ = _CONTRACT | {*TEXTS, *_TEXT_LISTS, *_WRAPPERS, *_LISTS, *_FIELDS, *_METADATA, *_PLUMBING}
+_READ = _CONTRACT | {*TEXTS, *_TEXT_LISTS, *_WRAPPERS, *_ALL_LISTS, *_FIELDS, *_METADATA, *_PLUMBING}
 """The names that are read here."""
+
+_OWN = {"title", *_FIELDS, *_WRAPPERS, *_METADATA}
+"""Names of what a source has of its own, and a part of one has not."""
 
 _PLAIN = _CONTRACT - {"metadata"}
 
@@ -224,6 +242,8 @@ def _element(value: Any) -> Iterator[Any]:
             yield {"content": text, "score": score}
         case [dict() as document, bool() | int() | float() as score]:
             yield {**document, "score": score}
+        case [str() as title, str() | int() as sentence, str() as text] if str(sentence).isdecimal():
+            yield {"title": title, "content": text}
         case list() | tuple() | dict():
             yield from _each(value)
         case _:
@@ -233,44 +253,66 @@ def _element(value: Any) -> Iterator[Any]:
 def _inside(value: Mapping[str, Any]) -> Iterator[Any]:
     """The sources of an object: rows of its columns, those of the list that it wraps, of its members, or itself."""
     value = _spelled(value)
-    names = (*_TEXT_LISTS, *TEXTS, *filter(_names_text, value))
-    texts = next((name for name in names if isinstance(value.get(name), list)), None)
-    if texts is not None:
-        lists = {key: each for key, each in value.items() if isinstance(each, list)}
-        if all(len(each) == 1 and isinstance(each[0], list) for each in lists.values()) and texts != "sentences":
-            # The answer to one of several queries.
-            lists = {key: each[0] for key, each in lists.items()}
-        size = len(lists[texts])
-        rows = {key: each for key, each in lists.items() if len(each) == size}
-        several = len(rows) > 1 or texts not in _ONE_TEXT
-        if several and all(isinstance(each, str | list) or each is None for each in rows[texts]):
-            shared = {key: each for key, each in value.items() if key not in lists}
-            for number in range(size):
-                row = {key: each[number] for key, each in rows.items() if key != texts}
-                yield {**shared, **row, "content": rows[texts][number]}
-            return
-    if not any(name in value for name in TEXTS):
-        for name in _LISTS:
-            inner = value.get(name)
-            if isinstance(inner, list) or (isinstance(inner, dict) and any(key in inner for key in _LISTS)):
-                yield from _each(inner)
-                return
-    if (
-        value
-        and not value.keys() & _READ
-        and (
-            all(isinstance(each, dict) for each in value.values())
-            or all(
-                isinstance(each, str) and (re.search(r"\d", key) or (len(value) > 1 and reads_like_a_text(each)))
-                for key, each in value.items()
-            )
-        )
-    ):
-        # Sources by their ids.
+    rows = _rows(value)
+    if rows is None and not any(name in value for name in TEXTS):
+        rows = _wrapped(value)
+    if rows is not None:
+        yield from rows
+    elif value and not value.keys() & _READ and _is_by_id(value):
         for key, each in value.items():
             yield {"chunk_id": key, **({"content": each} if isinstance(each, str) else each)}
-        return
-    yield value
+    else:
+        yield value
+
+
+def _is_by_id(value: Mapping[str, Any]) -> bool:
+    """Tells an object of sources by their ids."""
+    return all(isinstance(each, dict) for each in value.values()) or all(
+        isinstance(each, str) and (re.search(r"\d", key) or (len(value) > 1 and reads_like_a_text(each)))
+        for key, each in value.items()
+    )
+
+
+def _rows(value: Mapping[str, Any]) -> Iterable[Any] | None:
+    """The sources of an object with a list of texts, each with its facts from the lists beside; None for any other."""
+    names = (*_TEXT_LISTS, *TEXTS, *filter(_names_text, value))
+    texts = next((name for name in names if isinstance(value.get(name), list)), None)
+    if texts is None:
+        return None
+    lists = {key: each for key, each in value.items() if isinstance(each, list)}
+    if all(len(each) == 1 and isinstance(each[0], list) for each in lists.values()) and texts != "sentences":
+        # The answer to one of several queries.
+        lists = {key: each[0] for key, each in lists.items()}
+    contents = lists.pop(texts)
+    rows = {key: each for key, each in lists.items() if len(each) == len(contents)}
+    if (texts in _ONE_TEXT and not rows) or not all(map(_may_be_row, contents)):
+        return None
+    shared = {key: each for key, each in value.items() if key not in lists and key != texts}
+    return [
+        {
+            **shared,
+            **{key: each[number] for key, each in rows.items()},
+            **(content if isinstance(content, dict) else {"content": content}),
+        }
+        for number, content in enumerate(contents)
+    ]
+
+
+def _may_be_row(value: Any) -> bool:
+    """Tells a source in a list from a part of one, which is an object without anything of its own."""
+    return bool(value.keys() & _OWN) if isinstance(value, dict) else isinstance(value, str | list) or value is None
+
+
+def _wrapped(value: Mapping[str, Any]) -> Iterable[Any] | None:
+    """The sources in the list that an object wraps; None where it wraps none."""
+    for name in _ALL_LISTS:
+        inner = value.get(name)
+        if name in _LISTS_BY_NAME and isinstance(inner, dict):
+            outer = _unwrapped({key: each for key, each in value.items() if key != name})
+            return ({**outer, **each} if isinstance(each, dict) else each for each in _each([*inner.values()]))
+        if isinstance(inner, list) or (isinstance(inner, dict) and any(plain(key) in _ALL_LISTS for key in inner)):
+            return _each(inner)
+    return None
 
 
 def _spelled(value: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -296,7 +338,7 @@ def _source(value: dict[str, Any], number: int) -> dict[str, Any]:
     )
     if name is None and (about := next(inner, None)) is not None:
         # Stores that know only an id, a score and metadata have the text there.
-        value = {**{key: each for key, each in value.items() if each is not about}, **about}
+        value = _unwrapped({**{key: each for key, each in value.items() if each is not about}, **about})
         name = _text_name(value)
     if name is None:
         texts = texts_in({key: each for key, each in value.items() if not isinstance(each, list)})
@@ -322,11 +364,11 @@ def _source(value: dict[str, Any], number: int) -> dict[str, Any]:
 
 
 def _no_text(value: Mapping[str, Any], number: int) -> InputError:
-    names = [(len(text), name) for name, text in texts_in(value) if not is_of_dialogue(name)]
-    hint = quote(f"sources.content={max(names, default=(0, 'NAME'))[1]}")
+    names = [(len(text), name) for name, text in texts_in(value) if not is_of_dialogue(name) and text]
+    option = quote(f"sources.content={max(names)[1]}") if names else ""
     return InputError(
-        f"is missing: none of the keys {', '.join(map(repr, value))} is known as the text of a source; call it 'content', or "
-        f"for a file say which it is: --map {hint}",
+        f"is missing: none of the keys {', '.join(map(repr, value))} is known as the text of a source; call it 'content'"
+        + (option and f", or for a file say which it is: --map {option}"),
         field=f"context.{number}.content",
     )
 
@@ -349,7 +391,9 @@ def _names_text(name: str) -> bool:
 def _unwrapped(value: Mapping[str, Any]) -> dict[str, Any]:
     value = dict(_spelled(value))
     for name in (*_WRAPPERS, *TEXTS):
-        inner = value.get(name)
+        inner = structure(value.get(name)) if name == _PRINTED else value.get(name)
+        if name == "fields" and isinstance(inner, dict):
+            inner = {key: _single(each) for key, each in inner.items()}
         if isinstance(inner, dict) and (name in _WRAPPERS or text_of(inner) is not None):
             rest = {
                 key: each
@@ -358,6 +402,11 @@ def _unwrapped(value: Mapping[str, Any]) -> dict[str, Any]:
             }
             return _unwrapped({**rest, **inner})
     return value
+
+
+def _single(value: Any) -> Any:
+    """The one value of a list, as Elasticsearch has a list for each."""
+    return value[0] if isinstance(value, list) and len(value) == 1 else value
 
 
 def _ids_are_texts(value: Mapping[str, Any]) -> bool:

@@ -26,7 +26,8 @@ from tasks.raw_jobs.left_over import (
     shortened,
     text_size,
 )
-from tasks.raw_jobs.names import field_of
+from tasks.raw_jobs.names import field_of, plain
+from tasks.raw_jobs.nested import ASKS
 from tasks.raw_jobs.printed import structure
 from tasks.raw_jobs.sources import read_sources
 from tasks.submit import FIRST, make_job, parse_request
@@ -409,7 +410,12 @@ class FirstRows:
             start += " but empty ones, or ids"
         if not (options := _maps(keys := self._free)):
             chat = "what the messages of a chat hold is none; " if self._chat else ""
-            return f"{start}, and without them there is no answer: {chat}give them in 'context'. Nothing was submitted"
+            # Some write what was retrieved there, others the right answer.
+            own = next(
+                (key for key in keys if plain(key) in {"reference", "references"} and text_size(keys[key])), None
+            )
+            hint = f"where {own!r} holds them, --map sources={quote(own)}; else " if own else ""
+            return f"{start}, and without them there is no answer: {chat}{hint}give them in 'context'. Nothing was submitted"
         names = set(possible_sources(keys))
         outermost = [each for each in keys if each in names and names.isdisjoint(_around(each)[:-1])]
         return (
@@ -473,11 +479,9 @@ def _members(values: Mapping[str, Any], before: str = "") -> Iterator[tuple[str,
     """The values and those inside of objects, of a list those of its elements, by names as ``--map`` takes them."""
     for key, each in values.items():
         yield before + key, each
-        rows = (
-            [row for row in each[:MOST] if isinstance(row, dict)]
-            if isinstance(each, list) and not is_of_dialogue(key)
-            else ()
-        )
+        listed = each[:MOST] if isinstance(each, list) and field_of(key) not in ASKS else ()
+        elements = chain.from_iterable(row if isinstance(row, list) else [row] for row in listed)
+        rows = [row for row in elements if isinstance(row, dict)]
         names = dict.fromkeys(chain.from_iterable(rows))
         inner = {name: [row[name] for row in rows if name in row] for name in names}
         yield from _members(each if isinstance(each, dict) else inner, f"{before}{key}.")

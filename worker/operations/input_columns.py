@@ -171,8 +171,8 @@ class JobMaker:
         if self._mark_announced or self.columns.source_delimiter is not None:
             return
         match sources:
-            case [str() as text] if "||" in text:
-                what = "'||' and is taken as one source; to cut it there: --source-delimiter '||'"
+            case [str() as text] if mark := _MARK.search(text):
+                what = f"{mark[0]!r} and is taken as one source; to cut it there: --source-delimiter {mark[0]!r}"
             case [str() as text] if text[0] + text[-1] == "[]":
                 what = "texts in brackets and is taken as one source; write a list as JSON (to_json of DuckDB)"
             case _:
@@ -294,6 +294,10 @@ def restore(cell: str) -> str:
 
 _PRINT = re.compile(r"\s*\[\s*(?:\{|\(?[\w.]+\(\w+=)|[\[<(].* object at 0x|(?s:.*)\ndtype: \w+\s*\Z")
 """A list of objects, or a Series of pandas, of which only a print is left."""
+
+
+_MARK = re.compile(r"\|\||(?<=[.!?])\|(?=\S)")
+"""What programs put between texts in a cell; tables of Markdown have a blank on either side."""
 
 
 def _sources(value: Any, delimiter: str | None) -> Any:

@@ -30,7 +30,7 @@ from worker.operations.json_lines import (
     parse_line,
     readable,
 )
-from worker.operations.wrapped_rows import Wrapper, rows_of_columns, wrapper_of
+from worker.operations.wrapped_rows import Wrapper, rows_of_columns, watched, wrapper_of
 
 HEAD_BYTES = 8_192
 """Of a file that tell what it is; the buffer of a file holds as many."""
@@ -292,13 +292,20 @@ def _values(source: _Source) -> Generator[Row, None, None]:
     metered = _Metered(source.file)
     number = 0
     # As floats, whole numbers beyond 64 bits would end the file.
-    values = map(_numbers, ijson.items(metered, wrapper.path, multiple_values=source.form is not ARRAY))
+    further_lists: set[str] = set()
+    events = watched(ijson.parse(metered, multiple_values=source.form is not ARRAY), wrapper.path, further_lists)
+    values = map(_numbers, ijson.items(events, wrapper.path))
     try:
         rows = chain.from_iterable(map(rows_of_columns, values)) if source.form is COLUMNS else values
         for number, value in enumerate(rows, 1):
             metered.bytes = 0
             columns = wrapper.columns if isinstance(value, list) else ()
             yield Row(f"{title}, element {number}", dict(zip(columns, value, strict=False)) if columns else value)
+        if further_lists:
+            raise InputError(
+                f"{title} has questions in {min(further_lists)!r}, too, beside the rows in {wrapper.path.removesuffix('.item')!r}: make a file of "
+                "each list, or one list of all; nothing was submitted"
+            )
     except ijson.JSONError as error:
         if "UTF8" in str(error):
             raise InputError(f"{title} is not UTF-8; nothing was submitted. {SAVE_AS_UTF_8}") from None

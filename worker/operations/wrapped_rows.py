@@ -1,9 +1,10 @@
 """Finds the rows of a file that is one JSON object: around a list of rows, or made of columns."""
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from io import BytesIO
 from itertools import pairwise, zip_longest
+from operator import ne
 from typing import Any, NamedTuple
 
 import orjson
@@ -66,6 +67,17 @@ def wrapper_of(head: bytes) -> Wrapper | None:
     except ijson.JSONError:
         pass
     return None
+
+
+def watched(events: Iterable[Any], path: str, further_lists: set[str]) -> Iterator[Any]:
+    """The events of a parser; ``further_lists`` receives paths of rows with questions in lists beside that of ``path``."""
+    own = path.split(".")
+    for event in events:
+        if event[1] == "map_key" and field_of(event[2]) in _MAIN and not event[0].startswith(path):
+            other = _path_of_rows(event[0]).split(".")
+            if len(other) == len(own) and sum(map(ne, own, other)) == 1:
+                further_lists.add(".".join(other[:-1]))
+        yield event
 
 
 def _cells(line: bytes) -> Collection[tuple[str, Any]]:

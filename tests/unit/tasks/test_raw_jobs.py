@@ -159,6 +159,25 @@ def test_a_source_without_text_is_told_and_refuses_nothing(blank: Any) -> None:
         ({"content": {"3": "a.", "7": "b."}, "score": {"3": 0.5, "7": None}},
          [{"content": "a.", "relevance_score": 0.5}, {"content": "b."}]),
         ({"content": {"0": "a.", "1": "b."}}, [{"content": "a."}, {"content": "b."}]),
+        ({"data": {"Get": {"Passage": [{"text": "a.", "_additional": {"certainty": 0.5}}, {"text": "b.", "title": "U"}]}}},
+         [{"content": "a.", "relevance_score": 0.5}, {"content": "b.", "metadata": {"title": "U"}}]),
+        ({"title": "T", "paragraphs": [{"id": 1, "text": "a."}, {"id": 2, "text": "b."}]},
+         [{"content": "a.", "metadata": {"title": "T"}}, {"content": "b.", "metadata": {"title": "T"}}]),
+        ({"hits": {"hits": [{"_score": 0.5, "fields": {"text": ["a."], "title": ["T"], "page": [3]}}]}},
+         [{"content": "a.", "relevance_score": 0.5, "metadata": {"page": 3, "title": "T"}}]),
+        ({"hits": [{"_score": 1, "_source": {"title": "T"}, "inner_hits": {"p": {"hits": {"hits": [
+            {"_score": 0.5, "_source": {"text": "a."}}, {"_score": 0.25, "fields": {"p": [{"text": ["b."]}]}}]}}}}]},
+         [{"content": "a.", "relevance_score": 0.5, "metadata": {"title": "T"}},
+          {"content": "b.", "relevance_score": 0.25, "metadata": {"title": "T"}}]),
+        ({"root": {"id": "top", "relevance": 1.0, "fields": {"totalCount": 1}, "children": [
+            {"id": "1", "relevance": 0.5, "fields": {"title": "T", "body": "a."}}]}},
+         [{"content": "a.", "relevance_score": 0.5, "metadata": {"title": "T"}}]),
+        ({"groups": [{"id": "g", "hits": [{"id": 1, "score": 0.5, "payload": {"text": "a."}}]}]},
+         [{"content": "a.", "relevance_score": 0.5}]),
+        ([{"score": 0.5, "payload": {"_node_content": '{"text": "a.", "metadata": {"page_label": "3"}}'}}],
+         [{"content": "a.", "relevance_score": 0.5, "metadata": {"page_label": "3", "page": "3"}}]),
+        ([["T", "3", "a."], ["U", 4, "b."]],
+         [{"content": "a.", "metadata": {"title": "T"}}, {"content": "b.", "metadata": {"title": "U"}}]),
         ({"columns": ["text", "title"], "index": [0, 1], "data": [["a.", "T"], ["b.", "U"]]},
          [{"content": "a.", "metadata": {"title": "T"}}, {"content": "b.", "metadata": {"title": "U"}}]),
     ],
@@ -226,6 +245,7 @@ def test_the_printed_page_is_the_page(metadata: dict[str, Any], page: Any) -> No
     ("metadata", "title"),
     [
         ({"file_name": "lease.pdf"}, "lease.pdf"),
+        ({"doc": "/srv/files/lease.pdf"}, "lease.pdf"),
         ({"filename": "lease.pdf", "title": "The lease"}, "The lease"),
         ({"source": "/srv/files/lease.pdf"}, "lease.pdf"),
         ({"file_path": "C:\\files\\lease.pdf"}, "lease.pdf"),
@@ -330,6 +350,10 @@ def test_a_name_is_known_in_every_spelling(spelling: Callable[[str], str]) -> No
         {"query": "Why?", "data": [{"file_id": "f", "content": [{"type": "text", "text": "Because."}]}]},
         {"query": "Why?", "groundingMetadata": {"groundingChunks": [{"retrievedContext": {"text": "Because."}}]}},
         {"query": "Why?", "response": {"hits": {"hits": [{"_id": "1", "_source": {"text": "Because."}}]}}},
+        {"query": {"original": "Why?", "more_results_available": True}, "results": [{"text": "Because."}]},
+        {"searchParameters": {"q": "Why?"}, "organic": [{"snippet": "Because."}]},
+        {"responseHeader": {"params": {"q": "Why?"}}, "response": {"docs": [{"text_txt": ["Because."]}]}},
+        {"query": "Why?", "data": {"Get": {"Notice": [{"text": "Because."}]}}},
     ],
 )
 def test_rows_of_public_sets_have_a_question_and_a_source(raw: dict[str, Any]) -> None:
@@ -375,6 +399,7 @@ def test_metadata_of_any_kind_comes_back() -> None:
 def test_a_list_without_texts_is_no_source(results: Any) -> None:
     assert request_of(results=results).context == ()
     assert request_of(results=[{"text": "Because."}], context=[]).context == ()
+    assert request_of(children=[{"text": "Because."}]).context == ()
 
 
 def test_lists_beside_the_texts_of_a_vector_store_tell_of_each() -> None:

@@ -167,6 +167,8 @@ def test_sources_of_one_cell_are_a_list_texts_between_a_delimiter_or_one_text(tm
     cells = ['["a", "b"]', '[{"content": "c", "title": "T"}]', "d || e", "[1] is a note, not JSON"]
     path = file(tmp_path, table([{"query": "Why?", "context": cell} for cell in cells]))
     assert sum("--source-delimiter '||'" in message for message in Read(path).messages) == 1
+    joined = file(tmp_path, table([{"query": "Why?", "context": "a.|b."}]), "joined")
+    assert "--source-delimiter '|'" in Read(joined).messages[-1]
     read = Read(path, source_delimiter="||")
     assert not any("--source-delimiter" in message for message in read.messages)
     sources = [job[2] for job in read.jobs]
@@ -364,6 +366,17 @@ def lines(*rows: dict[str, Any]) -> str:
             {"treffer": [{"document": {"teile": [{"absatz": "Because."}]}}]},
             "--map sources=treffer.document.teile --map sources.content=absatz.",
         ),
+        ({"answers": [{"data": "So.", "documents": [{"content": "Because."}]}]}, "--map sources=answers.documents."),
+        ({"output": [{"results": [{"text": "Because."}]}, {"content": "So."}]}, "--map sources=output.results."),
+        (
+            {
+                "observations": [
+                    {"type": "SPAN", "output": [{"page_content": "Because."}]},
+                    {"type": "GENERATION", "output": {"content": "It is so."}},
+                ]
+            },
+            "--map sources=observations.output.page_content.",
+        ),
         (
             {"metadata": {"questions": ["Why so?"] * 9, "beleg": "Because it is so."}},
             "Left over is 'metadata.beleg'.*--map sources=metadata.beleg.",
@@ -448,6 +461,9 @@ def test_what_is_taken_for_right_is_offered_as_no_source(tmp_path: Path) -> None
     ] * 3
     with pytest.raises(InputError, match="has sources, and without them there is no answer: give them in 'context'"):
         Read(file(tmp_path, lines(*rows)))
+    message = "where 'reference' holds them, --map sources=reference; else give them in 'context'"
+    with pytest.raises(InputError, match=message):
+        Read(file(tmp_path, lines({"query": "Why?", "reference": "So."})))
 
 
 @pytest.mark.parametrize(
@@ -703,6 +719,20 @@ def test_a_file_of_one_object_is_read_as_the_rows_in_it(
     read = Read(path := file(tmp_path, json.dumps(value, indent=indent)))
     assert read.jobs == READ
     assert read.messages[0].startswith(f"{path} is {form}: ")
+
+
+@pytest.mark.parametrize(
+    ("value", "other"),
+    [
+        ({"train": WRAPPED, "validation": WRAPPED}, "'validation', too, beside the rows in 'train'"),
+        ({"a": {"questions": WRAPPED}, "b": {"questions": WRAPPED}}, "'b.questions', too, .* 'a.questions'"),
+    ],
+)
+def test_a_file_with_a_further_list_of_questions_is_refused(tmp_path: Path, value: dict[str, Any], other: str) -> None:
+    with pytest.raises(InputError, match=f"has questions in {other}.*nothing was submitted"):
+        Read(file(tmp_path, json.dumps(value)))
+    tests = {"tests": [{"vars": {"question": "Why?"}}]}
+    assert Read(file(tmp_path, json.dumps({"results": {"results": WRAPPED}, "config": tests}))).jobs == READ
 
 
 def test_a_column_that_is_shorter_than_another_loses_no_row(tmp_path: Path) -> None:
