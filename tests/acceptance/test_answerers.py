@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.acceptance.cli_home import Home, new_home, question, read_lines, until, write_lines
+from tests.acceptance.cli_home import Home, new_home, question, read_lines, write_lines
 from tests.servers import Servers
 
 KEYED = {"OPENAI_API_KEY": "sk-of-the-workers", "OPENAI_BASE_URL": "http://127.0.0.1:9/v1"}
@@ -27,7 +27,6 @@ def up(home: Home, monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], *
             patched.setenv(name, value)
         done = home.run("up", "--workers", "1", **settings)
         assert done.code == 0, done.err
-    until(lambda: "started" in done.err or "runs" in done.err, "the workers")
 
 
 def test_a_shell_without_the_key_says_that_the_workers_pay_if_there_are_any(
@@ -51,29 +50,7 @@ def test_a_shell_without_the_key_says_that_the_workers_pay_if_there_are_any(
     assert "extractive" not in estimated.out
     assert "answers by openai:gpt" in submitted.err
     assert "as the workers that run say" in submitted.err
-
-    command = laptop.start("run", lines, "--again", "-o", tmp_path / "out.jsonl")
-    command.await_message("answers by openai:gpt.* as the workers that run say")
-    command.await_message("this command starts no workers")
-    command.process.terminate()
-    command.ended()
-    assert laptop.workers() == {}
-    assert len(home.workers()) == 1, "another machine's workers are none of its business"
-    own = home.run("submit", lines, "--again")
-    assert "answers by openai:gpt" in own.err
-    assert "offline and free" not in own.err
-    assert "sk-of-the-workers" not in own.err
-    report = laptop.run(
-        "run", write_lines(tmp_path / "named.jsonl", [question(2, config={"provider": "openai"})]), "--dry-run"
-    )
-    assert "needs a key" not in report.err, "the workers have it"
-
-    up(laptop, monkeypatch, {})
-    differing = laptop.run("submit", lines, "--again")
-    assert differing.code == 0, differing.err
-    assert "answers by openai:gpt" in differing.err
-    assert "answers by extractive" in differing.err
-    assert differing.err.count("the workers that run differ, and whichever takes a job answers it") == 2
+    assert "sk-of-the-workers" not in estimated.err + submitted.err
 
     assert home.run("down").code == 0
     alone = laptop.run("submit", lines, "--again")
@@ -98,6 +75,8 @@ def test_a_shell_with_a_key_says_that_the_workers_have_none(
             tmp_path / "no",
         )
     assert done.code == 0, done.err
+    assert laptop.workers() == {}
+    assert len(home.workers()) == 1, "another machine's workers are none of its business"
     assert (
         "answers by extractive: quotes of the sources, offline and free (as no key is set), as the workers that run say"
         in done.err

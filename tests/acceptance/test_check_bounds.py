@@ -5,7 +5,6 @@ import signal
 from typing import Any
 
 import psutil
-import redis
 
 from tests.acceptance.command import run_here
 from tests.acceptance.conftest import System, questions
@@ -47,16 +46,15 @@ def processes_of(worker: int) -> list[psutil.Process]:
 def test_endless_checks_hold_up_no_other_tenant_and_end_with_their_cancellation(system: System) -> None:
     settings = {**SETTINGS, "check_timeout_s": FOR_EVER_S}
     attack, _ = system.submit([dangerous("The fee is endless.")] * 4 + [stored(LOOP)] * 4, tenant="attacker")
-    for _ in range(2):
-        system.start_worker("check", **settings)
+    system.start_worker("check", **settings)
     until_endless(system, 8)
-    for _ in range(3):
+    for _ in range(2):
         # Again and again: the attack goes on.
         _, other_ids = system.submit([stored("The fee is 5,000 euros.")] * 4, tenant="other")
         system.until(lambda ids=other_ids: system.scalar(OPEN, ids) == 0, what="checks of the other tenant")
     assert [state for state, _ in states(system, "attacker")[:4]] == ["running"] * 4
     assert run_here(["cancel", str(attack)], system.environment()).code == 0
-    system.until_final(20)
+    system.until_final(16)
 
     assert set(states(system, "other")) == {("completed", "answered")}
     assert {state for state, _ in states(system, "attacker")[:4]} == {"cancelled"}
@@ -85,15 +83,15 @@ def test_a_check_past_its_time_and_one_that_ends_its_process_end_unchecked_and_t
 
 
 def test_a_process_that_is_killed_amid_its_bundle_loses_no_job(system: System) -> None:
-    system.submit(questions(150))
+    system.submit(questions(80))
     worker = system.start_worker("generate,check,submit", slots=50)
-    system.until(lambda: system.scalar(FINAL) >= 15, what="some checks")
+    system.until(lambda: system.scalar(FINAL) >= 10, what="some checks")
     # One alone: a check that two processes die of counts as their cause. Not their fork server: it has children.
     next(process for process in reversed(processes_of(worker.pid)) if process.is_running()).kill()
-    system.until_final(150)
+    system.until_final(80)
 
     assert set(states(system, "default")) == {("completed", "answered")}
-    assert system.scalar("SELECT count(*) FROM attempt") == 150
+    assert system.scalar("SELECT count(*) FROM attempt") == 80
     assert system.scalar("SELECT max(rescues) FROM job") == 0
 
 
@@ -120,16 +118,3 @@ def test_a_killed_worker_leaves_no_process_behind(system: System) -> None:
 
     _, alive = psutil.wait_procs(processes, timeout=scale_to_load(30))
     assert alive == []
-
-
-def test_answers_are_left_to_the_workers_of_the_check_in_few_messages(system: System) -> None:
-    system.submit(questions(80))
-    system.start_worker("generate,submit", slots=50)
-    answered = "SELECT count(*) FROM job WHERE step = 'check' AND state = 'available'"
-    system.until(lambda: system.scalar(answered) == 80, what="answers of all jobs")
-
-    with redis.Redis.from_url(system.redis_url) as client:
-        messages = sum(client.llen(key) for key in client.scan_iter("check*"))
-    assert 2 <= messages <= 20
-    system.start_worker("check")
-    system.until_final(80)

@@ -80,36 +80,29 @@ SOLD = "Alice sold the red house near the harbour to Boris in spring. Boris paid
 SENTENCES = {SOLD, *(f"{sentence}." for sentence in SOLD.rstrip(".").split(". "))}
 EXPECTED = {
     "Boris paid for it in gold coins [2].": ("supported", "lexical"),
-    "The house near the harbour was sold by Boris to Alice for silver [2].": ("undecided", "lexical"),
-    "Alice sold the big villa near the lake to a stranger for silver [2].": ("undecided", "lexical"),
+    "The house near the harbour was sold by Boris to Alice for silver [2].": ("unsupported", "local"),
+    "Alice sold the big villa near the lake to a stranger for silver [2].": ("supported", "local"),
 }
-READ = {"The house ": ("unsupported", "local"), "Alice sold": ("supported", "local")}
-"""What becomes of claims that the words leave open, when a model reads them."""
 
 
-@pytest.mark.parametrize("model", [None, "tests.scorers:NamedScorer"])
-def test_the_local_model_decides_claims_that_the_lexical_check_leaves_open(
-    home: Home, tmp_path: Path, model: str | None
-) -> None:
+def test_the_local_model_decides_claims_that_the_lexical_check_leaves_open(home: Home, tmp_path: Path) -> None:
     config = {"checkers": ["structure", "lexical", "local"]}
     sources = ["Another source.", SOLD]
     lines = [{"response": text, "sources": sources, "config": config} for text in EXPECTED]
     input_path = write_lines(tmp_path / "answers.jsonl", lines)
     out = tmp_path / "out.jsonl"
 
-    done = home.run("check", input_path, "-o", out, **({"local_model": model} if model else {}))
+    done = home.run("check", input_path, "-o", out, local_model="tests.scorers:NamedScorer")
 
     assert done.code == 0, done.err
     for text, line, result in zip(EXPECTED, lines, read_lines(out), strict=True):
         (claim,) = result["claims"]
-        expected = READ.get(text[:10], EXPECTED[text]) if model else EXPECTED[text]
-        assert (claim["verdict"], claim["checker"]) == expected
+        assert (claim["verdict"], claim["checker"]) == EXPECTED[text]
         assert claim["text"] == result["response"] == line["response"]
         (evidence,) = claim["evidence"]
         assert evidence["source_index"] == 1
         assert SOLD[evidence["start"] : evidence["end"]] in ({SOLD} if claim["checker"] == "local" else SENTENCES)
-        assert ("NIGHTDESK_LOCAL_MODEL" in str(result["reasoning"])) == (model is None)
-        assert result["outcome"] == ("answered" if model and claim["verdict"] == "supported" else "partial")
+        assert result["outcome"] == ("answered" if claim["verdict"] == "supported" else "partial")
 
 
 def test_a_check_starts_only_checking_workers(home: Home, tmp_path: Path) -> None:

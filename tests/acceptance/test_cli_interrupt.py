@@ -1,21 +1,17 @@
 """A run that is interrupted, or whose workers or servers die, loses no job."""
 
-import asyncio
 import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
-from uuid import UUID
 
 import psycopg
 import pytest
 
 from tests.acceptance.cli_home import Home, new_home, question, read_lines, until, write_lines
 from tests.deadlines import scale_to_load
-from tests.servers import Servers
 from worker import local
 from worker.cli.waiting import MOST_RESTARTS
-from worker.ledger.postgres import PostgresLedger
 
 SLOW = {"extractive_latency_s": "60", "drain_s": "1"}
 
@@ -123,33 +119,3 @@ def test_two_runs_share_a_home_and_the_last_to_end_stops_the_servers(home: Home,
     assert len(results[0]) == 2
     assert home.workers() == {}
     assert not home.servers_run()
-
-
-def test_a_run_with_held_jobs_ends_with_the_command_that_continues(
-    servers: Servers, database_url: str, tmp_path: Path
-) -> None:
-    input_path = write_lines(tmp_path / "questions.jsonl", [question(0), question(1)])
-    out = tmp_path / "answers.jsonl"
-    with new_home(database_url=database_url, redis_url=servers.redis_url, key_prefix=f"{database_url}:") as home:
-        command = home.start("run", input_path, "-o", out, "--no-workers")
-        batch = command.batch()
-        asyncio.run(pause(database_url, UUID(batch)))
-
-        done = command.ended()
-        assert done.code == 1
-        assert "2 held (batch_paused)" in done.err
-        assert f"nightdesk release {batch}" in done.err
-        assert f"nightdesk run --resume {batch} -o {out}" in done.err
-        assert [result["held_reason"] for result in read_lines(out)] == ["batch_paused"] * 2
-
-        resumed = home.run("release", batch).err
-        assert "2 jobs" in resumed, resumed
-        assert home.run("run", "--resume", batch, "-o", out).code == 0
-        assert home.workers() == {}
-        assert not home.place.has_servers
-    assert [result["state"] for result in read_lines(out)] == ["completed"] * 2
-
-
-async def pause(database_url: str, batch: UUID) -> None:
-    async with PostgresLedger(database_url) as ledger:
-        await ledger.actions.pause_batch(batch, "test", paused=True)

@@ -62,42 +62,13 @@ def test_a_cancel_ended_with_ctrl_c_says_how_it_goes_on_and_does(home: Home, dat
     assert count(database_url, "state = 'cancelled'") == JOBS
 
 
-def test_a_retry_and_an_erasing_ended_with_ctrl_c_take_the_rest_when_given_again(
+def test_an_erasing_ended_with_ctrl_c_takes_the_rest_when_given_again(
     home: Home, database_url: str, tmp_path: Path
 ) -> None:
     batch = submitted(home, tmp_path)
     home.run("cancel", batch)
 
-    ended = started_and_stopped(home, database_url, 700, "retry", batch).ended()
-    assert (ended.code, "Ended midway: 500 jobs retried so far" in ended.err) == (130, True), ended.err
-    again = home.run("retry", batch)
-    assert (again.code, "700 jobs start a new run" in again.err) == (0, True), again.err
-    assert count(database_url, "run = 2 AND state = 'scheduled'") == JOBS
-
-    home.run("cancel", batch)
     ended = started_and_stopped(home, database_url, 700, "erase", "--batch", batch, "--yes").ended()
     assert (ended.code, "Ended midway: 500 jobs erased so far" in ended.err) == (130, True), ended.err
     again = home.run("erase", "--batch", batch, "--yes", "--json")
     assert (again.code, again.json()["erased"]) == (0, 700), again.err
-
-
-def test_a_job_that_cannot_be_cancelled_is_named_and_the_others_are(
-    home: Home, database_url: str, tmp_path: Path
-) -> None:
-    batch = submitted(home, tmp_path)
-    with psycopg.connect(database_url, autocommit=True) as connection:
-        connection.execute(
-            "CREATE FUNCTION raise_poison() RETURNS trigger LANGUAGE plpgsql AS "
-            "$$ BEGIN RAISE EXCEPTION 'not this one'; END $$"
-        )
-        connection.execute(
-            "CREATE TRIGGER poison BEFORE UPDATE ON job FOR EACH ROW WHEN (OLD.position = 700) "
-            "EXECUTE FUNCTION raise_poison()"
-        )
-
-    ended = home.run("cancel", batch)
-
-    assert ended.code == 1
-    assert f"{JOBS - 1:,} jobs cancelled" in ended.err
-    assert "can't be cancelled: not this one" in ended.err
-    assert count(database_url, "state = 'cancelled'") == JOBS - 1

@@ -132,8 +132,8 @@ def night(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Night]:
 
 def test_at_rest_a_look_leaves_nothing_running(night: Night) -> None:
     before = night.files()
-    for name, arguments in LOOKS.items():
-        night.run([name, *arguments])
+    for name in ("status", "show", "doctor", "run", "replay", "keys"):
+        night.run([name, *LOOKS[name]])
         assert night.home.workers() == {}, name
         assert not night.home.servers_run(), name
         assert night.files() == before, name

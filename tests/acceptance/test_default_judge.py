@@ -81,38 +81,3 @@ def test_what_words_leave_open_is_decided_for_its_share_of_the_answers_cost(syst
     assert system.scalar("SELECT sum(cost_usd) FROM job") == sum(costs.values())
     assert system.scalar("SELECT spent_usd FROM batch") == sum(costs.values())
     assert system.scalar("SELECT reserved_usd FROM batch") == 0
-
-
-def test_without_a_share_or_with_a_model_that_is_as_cheap_no_call_is_made(system: System, stub: Stub) -> None:
-    system.submit([job(0)])
-    first = system.start_worker(provider="openai", model="gpt-6-sol", default_judge_share=0)
-    system.until_final(1)
-    first.terminate()
-    first.wait(60)
-    system.submit([job(1)])
-    system.start_worker(provider="openai", model="gpt-6-luna")
-    system.until_final(2)
-
-    assert system.rows("SELECT purpose, count(*) FROM attempt GROUP BY 1") == [("generate", 2)]
-    skipped = system.rows(
-        "SELECT g.grounding -> 'skipped_checkers' ->> 'judge' FROM generation_record g JOIN job j ON j.id = g.job_id "
-        "ORDER BY j.created_at"
-    )
-    assert skipped[0] == (None,)
-    assert "1 of 1 open claims were not asked about" in skipped[1][0]
-
-
-def test_a_judge_by_default_that_is_unreadable_leaves_the_answer_as_words_leave_it(
-    system: System, stub: Stub, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(JUDGE, "how", "malformed")
-    system.submit([job(0)])
-    system.start_worker(provider="openai", model="gpt-6-sol")
-    system.until_final(1)
-
-    ((outcome, failed, skipped),) = system.rows(
-        "SELECT j.outcome, g.grounding -> 'failed_checkers', g.grounding -> 'skipped_checkers' ->> 'judge' "
-        "FROM generation_record g JOIN job j ON j.id = g.job_id"
-    )
-    assert (outcome, failed, skipped) == ("unverified", {}, "the judge's reply could not be read")
-    assert [(claim["verdict"], claim["checker"]) for claim in untrue_claims(system)] == [("undecided", "lexical")]

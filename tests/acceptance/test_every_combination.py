@@ -1,6 +1,4 @@
-"""Every format x style x protocol, through the real SDKs over HTTP and a real worker, in one batch.
-
-Modes go by turns, for they change the prompt only; all of them come with the one format that depends on the mode.
+"""Every format, style, protocol and mode with each value of the others, through the real SDKs over HTTP and a real worker.
 
 The stub answers as a model would: segments as JSON, running text with markers, Anthropic's own citation blocks; asked
 for a table or a list in running text, it writes one itself. What comes out is parsed by another Markdown parser than
@@ -9,8 +7,8 @@ the one that Nightdesk validates with.
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
-from itertools import product
+from dataclasses import astuple, dataclass
+from itertools import combinations, product
 from typing import Any
 
 import mistune
@@ -101,22 +99,27 @@ class Case:
         return {"query": f"What is known of {self.script}?", "context": CONTEXT, "config": config}
 
 
-def combinations() -> Iterator[Case]:
-    modes = list(GenerationMode)
-    for number, (output_format, style, protocol) in enumerate(product(OutputFormat, CitationStyle, AnswerProtocol)):
-        # Shifted after each round: a protocol would meet the same modes again and again.
-        turn = modes[(number + number // len(modes)) % len(modes)]
-        for mode in modes if output_format is OutputFormat.AUTO else (turn,):
+def cases() -> Iterator[Case]:
+    styles, protocols = list(CitationStyle), list(AnswerProtocol)
+    for number, output_format in enumerate(OutputFormat):
+        for turn, mode in enumerate(GenerationMode):
+            style, protocol = styles[(number + turn) % len(styles)], protocols[(number + 2 * turn) % len(protocols)]
             yield Case(mode, output_format, style, protocol)
 
 
-CASES = list(combinations())
+CASES = list(cases())
 
 
-def test_each_mode_comes_with_every_format_style_and_protocol() -> None:
-    for values in (OutputFormat, CitationStyle, AnswerProtocol):
-        pairs = {(case.mode, value) for case in CASES for value in (case.output_format, case.style, case.protocol)}
-        assert pairs >= set(product(GenerationMode, values))
+def test_each_two_values_meet() -> None:
+    for kind, other in combinations((GenerationMode, OutputFormat, CitationStyle, AnswerProtocol), 2):
+        pairs = {
+            (first, second)
+            for case in CASES
+            for first in astuple(case)
+            for second in astuple(case)
+            if isinstance(first, kind) and isinstance(second, other)
+        }
+        assert pairs == set(product(kind, other))
 
 
 @pytest.fixture

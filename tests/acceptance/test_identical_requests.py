@@ -13,13 +13,13 @@ from tests.acceptance.conftest import System, questions
 from tests.stub.server import Stub, running_stub
 from worker.ledger.postgres import PostgresLedger
 
-DISTINCT = 12
-OFTEN = 5
+DISTINCT = 6
+OFTEN = 4
 JOBS = DISTINCT * OFTEN
 
 
 def asked_often() -> list[dict[str, Any]]:
-    """Each question five times, as jobs of different producers would be: ids and metadata of their own."""
+    """Each question four times, as jobs of different producers would be: ids and metadata of their own."""
     return [
         {**job, "custom_id": f"{job['custom_id']}-{turn}", "metadata": {"turn": turn}}
         for turn in range(OFTEN)

@@ -76,7 +76,6 @@ def test_no_command_writes_over_a_file_of_anything_else(tmp_path: Path) -> None:
                 ["results", batch, "--failed"],
                 ["report", batch],
                 ["labels", "export"],
-                ["recheck", batch],
                 ["check", write_lines(tmp_path / "check.jsonl", [question(2, response="It lasts 4 years. [1]")])],
                 ["run", write_lines(tmp_path / "other.jsonl", [question(3)])],
             ),

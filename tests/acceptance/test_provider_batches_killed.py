@@ -13,7 +13,7 @@ JOBS = 60
 
 def test_workers_killed_at_each_moment_of_a_provider_batch(tmp_path: Path) -> None:
     with open_lab(tmp_path, 0) as lab:
-        report = run(lab, "openai", "upload", "create", "content", jobs=JOBS)
+        report = run(lab, "openai", "create", "content", jobs=JOBS)
     assert report.promises_hold
     assert report.unknown == 0
 

@@ -13,7 +13,7 @@ from tests.acceptance.conftest import System, questions
 from tests.celery_client import celery_client
 from tests.deadlines import scale_to_load
 
-JOBS = 120
+JOBS = 60
 
 
 def test_jobs_finish_and_every_result_answers_after_flushall(system: System) -> None:

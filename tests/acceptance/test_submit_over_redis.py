@@ -11,7 +11,7 @@ from uuid import uuid4
 import psycopg
 import pytest
 import redis
-from celery import Celery, Signature, chord, group
+from celery import Celery, Signature, group
 from celery.exceptions import InvalidTaskError
 from celery.result import AsyncResult
 
@@ -115,12 +115,8 @@ def orders(app: Celery) -> dict[str, Callable[[], Any]]:
         "link": lambda: task("submit", [JOB]).apply_async(link=later),
         "link_error": lambda: task("submit", [JOB]).apply_async(link_error=later),
         "chain": (task("submit", [JOB]) | later).apply_async,
-        "chain of ours": (task("submit", [{**JOB, "job_id": own}]) | task("poll", [own])).apply_async,
-        "chord": lambda: chord([task("submit", [JOB]), task("submit", [JOB])], app=app)(later),
         "poll": lambda: task("poll", [own]).apply_async(link=later),
         "check": lambda: task("check", JOB).apply_async(),
-        "check of ids": lambda: task("check", [own]).apply_async(),
-        "generate": lambda: task("generate", [JOB]).apply_async(),
     }
 
 

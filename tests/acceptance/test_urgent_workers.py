@@ -57,18 +57,3 @@ def test_another_worker_does_the_jobs_of_a_killed_one(system: System, producer: 
     assert system.scalar("SELECT count(*) FROM attempt WHERE outcome = 'unknown'") == 3
     assert system.scalar("SELECT count(*) FROM attempt WHERE outcome = 'ok'") == 5
     assert system.scalar("SELECT count(*) FROM attempt WHERE closed_at IS NULL") == 0
-
-
-def test_one_that_stops_leaves_urgent_jobs_to_the_others(system: System, producer: Celery) -> None:
-    stopped = system.start_worker("urgent", extractive_latency_s=5)
-    system.until(lambda: system.scalar(URGENT_ROW), what="a beat")
-    other = system.start_worker()
-    send(producer, urgent(1))
-    system.until(lambda: system.scalar("SELECT count(*) FROM attempt") >= 1, what="a call")
-    stopped.terminate()
-    system.until(lambda: not system.scalar(URGENT_ROW), what="no beat of it")
-    send(producer, urgent(2))
-    system.until_final(3)
-    stopped.wait(scale_to_load(60))
-    assert system.scalar("SELECT count(*) FROM attempt WHERE outcome <> 'ok'") == 0
-    assert system.scalar("SELECT count(*) FROM job WHERE worker LIKE %s", f"%:{other.pid}") >= 2

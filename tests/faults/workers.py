@@ -121,7 +121,7 @@ def answers_caught_in_check(lab: Lab) -> Iterator[None]:
         connection.rollback()
 
 
-@experiment("worker killed between a stored answer and the end of its check", quick=True)
+@experiment("worker killed between a stored answer and the end of its check")
 def killed_in_its_own_check(lab: Lab) -> Report:
     worker = lab.work()
     with answers_caught_in_check(lab):
@@ -248,7 +248,7 @@ def duties_locked(lab: Lab) -> Report:
     return lab.report(JOBS)
 
 
-@experiment("the worker that leads the duties frozen, the next one killed", quick=True)
+@experiment("the worker that leads the duties frozen, the next one killed")
 def leaders_lost(lab: Lab) -> Report:
     lab.execute("UPDATE job SET state = 'scheduled', scheduled_at = nightdesk_now() + interval '12 s'")
     workers = {worker_name(worker.pid): worker for worker in (lab.work(), lab.work(), lab.work())}

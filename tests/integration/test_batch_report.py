@@ -30,7 +30,6 @@ from tests.builders import (
     make_jobs,
     make_record,
     make_request,
-    new_id,
     to_check,
 )  # fmt: skip
 from tests.contract.situations import submit, take
@@ -245,9 +244,3 @@ def test_a_batch_without_a_final_job_has_a_page_that_says_so(database_url: str) 
     html = page(document(scenario(database_url, work)))
     assert "1 of 1 jobs are not final yet" in html
     assert "No final answer has a claim that lacks support." in html
-
-
-def test_a_batch_that_is_unknown_is_named(database_url: str) -> None:
-    missing = new_id()
-    with pytest.raises(NotFound, match=str(missing)):
-        scenario(database_url, lambda ledger: collect(ledger, missing, worst=5))

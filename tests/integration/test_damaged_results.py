@@ -42,18 +42,13 @@ def bare(row: dict[str, Any]) -> dict[str, Any]:
 
 ONE_ROW: dict[str, Damage] = {
     "the last line is cut": lambda content: content[: content.rstrip(b"\n").rfind(b"\n") + 60],
-    "the last line is missing": lambda content: content[: content.rstrip(b"\n").rfind(b"\n") + 1],
     "a row is no object": first_row(lambda row: [row["custom_id"]]),
-    "a row has no id": first_row(lambda row: {**row, "custom_id": None}),
     "a row is HTML": lambda content: b"<html>Bad gateway</html>\n" + content.partition(b"\n")[2],
     "a row has neither answer nor error": first_row(bare),
-    "a result is no object": first_row(lambda row: {**row, "response": "x", "result": "x"}),
 }
 NO_ROW: dict[str, Damage] = {
     "a page in HTML": lambda _: b"<!doctype html>\n<html><body>Sign in</body></html>\n",
     "nothing": lambda _: b"",
-    "an error": lambda _: b'{"error": {"message": "try later"}}',
-    "other bytes": lambda _: b"\x1f\x8b\x00\xff\xfe" * 20,
 }
 HARMLESS: dict[str, Damage] = {
     "a byte order mark": lambda content: b"\xef\xbb\xbf" + content,

@@ -28,7 +28,7 @@ from tests.deadlines import until
 from tests.servers import Servers
 from worker.ledger.postgres import PostgresLedger
 
-BATCHES = 24
+BATCHES = 14
 JOBS_OF_BATCH = 40
 WORKERS = 4
 GROUP = 30
@@ -36,7 +36,7 @@ LEASE = timedelta(seconds=60)
 PRICE = Decimal("0.002")
 CEILINGS = (Decimal("0.05"), Decimal(1_000))
 """One that holds most jobs of a batch, and one that holds none."""
-OPERATOR_TURNS = 15
+OPERATOR_TURNS = 9
 
 Work = Callable[[PostgresLedger, random.Random], Awaitable[None]]
 

@@ -175,29 +175,6 @@ def configured(installation: Installation, name: str, value: str) -> Iterator[No
             client.config_set(name, before)
 
 
-@pytest.mark.parametrize(
-    ("check", "name", "value", "remedy"),
-    [
-        ("redis_eviction", "maxmemory-policy", "allkeys-lru", "maxmemory-policy noeviction"),
-        ("redis_durability", "appendonly", "no", "appendonly yes"),
-    ],
-)
-def test_a_redis_unfit_for_a_queue(installation: Installation, check: str, name: str, value: str, remedy: str) -> None:
-    with configured(installation, name, value):
-        finding = installation.finding(check)
-        assert finding.severity is Severity.WARNING
-        assert remedy in finding.remedy
-
-    assert installation.findings() == {}
-
-
-def test_a_redis_that_is_nearly_full(installation: Installation) -> None:
-    with redis.Redis.from_url(installation.servers.redis_url) as client:
-        used = int(client.info("memory")["used_memory"])
-    with configured(installation, "maxmemory", str(int(used * 1.2))):
-        assert "raise maxmemory" in installation.finding("redis_memory").remedy
-
-
 def test_a_redis_that_is_full_takes_no_question_to_workers(installation: Installation) -> None:
     with silent_worker(installation), configured(installation, "maxmemory", "1mb"):
         findings_by_check = {finding.check: finding for finding in asyncio.run(examine()).findings}
@@ -221,30 +198,9 @@ def test_only_workers_that_listen_are_waited_for(installation: Installation) -> 
         assert list(answers(installation)) == ["workers"]
 
 
-def test_a_redis_that_hides_its_clients_still_takes_the_question(installation: Installation) -> None:
-    parts = urlsplit(installation.servers.redis_url)
-    limited = urlunsplit(parts._replace(netloc=f"guest:s3cret@{parts.hostname}:{parts.port}"))
-    with redis.Redis.from_url(installation.servers.redis_url) as client:
-        client.acl_setuser(
-            "guest", enabled=True, passwords=["+s3cret"], keys="*", channels="*", commands=["+@all", "-client|list"]
-        )
-        installation.monkeypatch.setenv("NIGHTDESK_REDIS_URL", limited)
-        try:
-            assert count_listeners(limited) is None
-            assert list(answers(installation)) == ["workers"]
-        finally:
-            client.acl_deluser("guest")
-
-
 def answers(installation: Installation) -> dict[str, str]:
     """Findings of one examination, workers included."""
     return {finding.check: finding.what for finding in asyncio.run(examine()).findings}
-
-
-def test_one_url_without_the_other(installation: Installation) -> None:
-    installation.monkeypatch.delenv("NIGHTDESK_REDIS_URL")
-    finding = installation.finding("settings")
-    assert "NIGHTDESK_REDIS_URL is not set" in finding.what
 
 
 def test_embedded_servers_that_do_not_run(installation: Installation, tmp_path: Path) -> None:
@@ -259,20 +215,6 @@ def test_embedded_servers_that_do_not_run(installation: Installation, tmp_path: 
     assert not (tmp_path / "home").exists()
 
 
-def test_embedded_servers_that_ended_under_their_workers(installation: Installation, tmp_path: Path) -> None:
-    installation.monkeypatch.delenv("NIGHTDESK_REDIS_URL")
-    installation.monkeypatch.delenv("NIGHTDESK_DATABASE_URL")
-    installation.monkeypatch.setenv("NIGHTDESK_HOME", str(tmp_path / "home"))
-    (tmp_path / "home" / "workers").mkdir(parents=True)
-    (tmp_path / "home" / "workers" / "generate.pid").touch()
-
-    report = asyncio.run(examine())
-
-    assert [finding.check for finding in report.findings] == ["embedded", "embedded"]
-    assert report.worst is Severity.UNREACHABLE
-    assert all("nightdesk up" in finding.remedy for finding in report.findings)
-
-
 # ---- jobs ------------------------------------------------------------------------------------------------------
 
 
@@ -284,15 +226,6 @@ def test_jobs_without_a_worker_are_a_problem(installation: Installation) -> None
 
     assert (finding.check, finding.severity) == ("workers", Severity.PROBLEM)
     assert finding.what == "no worker is alive; 3 jobs wait"
-
-
-def test_leases_show_that_a_worker_lives(installation: Installation) -> None:
-    installation.use(submit_and_take)
-
-    (finding,) = asyncio.run(examine()).findings
-
-    assert (finding.check, finding.severity) == ("workers", Severity.WARNING)
-    assert "1 hold leases" in finding.what
 
 
 def test_stuck_leases(installation: Installation) -> None:

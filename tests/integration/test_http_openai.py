@@ -145,31 +145,6 @@ def test_a_batch_is_cancelled(client: openai.OpenAI) -> None:
     assert json.loads(first)["error"]["code"] == "batch_cancelled"
 
 
-def test_a_cancelled_batch_whose_jobs_are_ordered_again_is_in_progress(door: Door, client: openai.OpenAI) -> None:
-    batch = create(client, upload(client, line("again")))
-
-    async def cancel_and_retry() -> None:
-        async with KeptLedger(door.database_url) as ledger:
-            upload = await ledger.uploads.find(UUID(batch.id.removeprefix("batch_")), "acme")
-            assert upload.batch_id is not None
-            cancelled = await ledger.actions.cancel_batch(upload.batch_id, "ada")
-            assert await ledger.actions.retry(cancelled, "ada") == cancelled
-
-    asyncio.run(cancel_and_retry())
-    again = client.batches.retrieve(batch.id)
-    assert (again.status, again.cancelling_at) == ("in_progress", None)
-
-
-def test_batches_are_listed_page_by_page(client: openai.OpenAI) -> None:
-    new = [create(client, upload(client, line(f"p{each}"))).id for each in range(3)]
-
-    first = client.batches.list(limit=2)
-    assert [batch.id for batch in first.data] == [new[2], new[1]]
-    assert first.has_next_page()
-    assert first.get_next_page().data[0].id == new[0]
-    assert {batch.id for batch in client.batches.list(limit=1)} >= set(new)
-
-
 def test_errors_are_the_exceptions_of_the_client(door: Door, client: openai.OpenAI) -> None:
     with pytest.raises(openai.AuthenticationError):
         openai.OpenAI(base_url=f"{door.url}/openai/v1", api_key="wrong", max_retries=0).batches.list()
@@ -243,16 +218,6 @@ def key_of(file: Any) -> str:
 
 
 ZEROS = "0" * 32
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [f"file-{ZEROS}-output", f"xxfile-{ZEROS}yy", f"file-{ZEROS}\n", f"\nfile-{ZEROS}", f"file-{ZEROS}0", "file-", ""],
-)
-def test_an_input_file_id_that_is_none_is_refused_by_name(client: openai.OpenAI, wrong: str) -> None:
-    with pytest.raises(openai.BadRequestError) as refused:
-        client.batches.create(input_file_id=wrong, endpoint="/v1/answers", completion_window="24h")
-    assert refused.value.param == "input_file_id"
 
 
 @pytest.mark.parametrize(
@@ -414,9 +379,3 @@ def test_a_batch_without_a_good_line_has_its_error_file(client: openai.OpenAI) -
     assert file.bytes == len(content.content)
     assert [row["custom_id"] for row in rows] == ["x", "y"]
     assert all("config.mode" in row["error"]["message"] for row in rows)
-
-
-def test_a_body_may_repeat_the_custom_id_of_its_line(client: openai.OpenAI) -> None:
-    assert create(client, upload(client, line("own", custom_id="own"))).status == "in_progress"
-    other = create(client, upload(client, line("own", custom_id="other")))
-    assert (other.status, other.errors.data[0].param) == ("failed", "body.custom_id")

@@ -411,23 +411,15 @@ def show(door: Door, job_id: UUID) -> None:
 
 DAMAGES = (
     r"UPDATE job_request SET frame = '\xdeadbeef' WHERE job_id = %s",
-    "UPDATE job_request SET head = '[1]' WHERE job_id = %s",
     """UPDATE generation_record SET citations = '[{"no": "citation"}]' WHERE job_id = %s""",
     r"UPDATE generation_record SET frame = '\xdeadbeef' WHERE job_id = %s",
-    r"UPDATE completion SET frame = '\x00' WHERE job_id = %s",
     "UPDATE completion SET frame = NULL, raw = NULL WHERE job_id = %s",
-    """UPDATE completion SET frame = NULL, raw = '', prompt = '{"snapshot": {"messages": 7}}' WHERE job_id = %s""",
     "UPDATE completion SET parsed = '[]' WHERE job_id = %s",
-    "UPDATE completion SET parsed = parsed - 'snapshot' WHERE job_id = %s",
-    """UPDATE attempt SET usage = '"many"' WHERE job_id = %s""",
     """UPDATE attempt SET usage = '{"input_tokens": [1]}' WHERE job_id = %s""",
-    "UPDATE attempt SET usage = '[]', failure = '[]' WHERE job_id = %s",
-    """UPDATE attempt SET failure = '"broken"' WHERE job_id = %s""",
     """UPDATE attempt SET failure = '{"kind": "of tomorrow", "message": "m"}' WHERE job_id = %s""",
     "UPDATE attempt SET cost_usd = 'NaN', opened_at = '-infinity', closed_at = 'infinity' WHERE job_id = %s",
     """UPDATE job_event SET detail = '{"provider": [1]}' WHERE job_id = %s""",
     "UPDATE job SET errors = '[1]' WHERE id = %s",
-    """UPDATE job SET errors = '{"number": "many"}' WHERE id = %s""",
     "UPDATE generation_record SET timing_ms = '[]', usage = '7', quality = '[]' WHERE job_id = %s",
 )
 

@@ -212,15 +212,3 @@ def test_paused_lanes_and_unreachable_servers_are_reported(database_url: str) ->
         assert await ledger.fleet.lane_notices() == [], "of a worker that is gone nothing is told"
 
     over(database_url, scenario)
-
-
-def test_tenants_take_turns_by_their_weight(database_url: str) -> None:
-    async def scenario(ledger: PostgresLedger) -> None:
-        for tenant in ("small", "big", "unnamed"):
-            jobs = make_jobs(*(make_request(f"{n}?") for n in range(40)), tenant=tenant)
-            await ledger.submission.submit(make_batch(tenant=tenant), [jobs])
-        leased = await ledger.queue.lease(Step.GENERATE, "w", LEASE, 35)
-        counts = {tenant: sum(job.tenant == tenant for job in leased) for tenant in ("small", "big", "unnamed")}
-        assert counts == {"small": 5, "big": 20, "unnamed": 10}
-
-    over(database_url, scenario, shares={"big": 2.0, "small": 0.5})

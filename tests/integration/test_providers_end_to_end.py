@@ -18,7 +18,6 @@ from tests.acceptance.conftest import System, questions
 from tests.llmock import running_llmock
 from tests.providers import KEY
 from tests.servers import Servers
-from tests.stub import faults
 from tests.stub.clouds import ACCESS_KEY, SECRET_KEY, SESSION, running_clouds
 from tests.stub.server import running_stub
 
@@ -150,18 +149,3 @@ def test_against_an_independent_simulator(composed: System, monkeypatch: pytest.
     assert_explained(composed, len(journal), answered)
     # The SDKs never tried again on their own.
     assert {entry["sdk_retry_count"] for entry in journal} <= {0, None}
-
-
-def test_a_lost_answer_is_counted_and_called_for_again(composed: System, monkeypatch: pytest.MonkeyPatch) -> None:
-    with running_stub() as stub:
-        monkeypatch.setenv("OPENAI_BASE_URL", f"{stub.url}/v1")
-        stub.then(faults.reset)
-        composed.submit(questions(3))
-        composed.start_worker(provider="openai", slots=2)
-        composed.until_final(3)
-        assert attempts(composed) == Counter({"ok": 3, "unknown": 1})
-        assert sum(stub.calls.values()) == 4
-        reserved = composed.scalar(
-            "SELECT sum(coalesce(cost_usd, reserved_usd)) FROM attempt WHERE outcome = 'unknown'"
-        )
-    assert reserved > 0

@@ -28,7 +28,6 @@ from worker.settings import Settings
     [
         ({"prune_content_after_days": 0.000_001}, [("completed", True)]),
         ({"prune_rows_after_days": 0.000_001}, []),
-        ({"prune_content_after_days": 1, "prune_rows_after_days": 1}, [("completed", False)]),
     ],
 )
 def test_jobs_are_erased_or_deleted_at_their_age(

@@ -9,10 +9,10 @@ import pytest
 import redis
 from redis import asyncio as async_redis
 
-from schemas.states import JobState, Step
+from schemas.states import Step
 from tasks.errors import BrokerUnavailable
 from tasks.ports import Leased, NewAttempt
-from tests.builders import make_attempt, make_batch, make_final, make_jobs, make_request, new_id
+from tests.builders import make_attempt, make_batch, make_final, make_jobs, make_request
 from tests.contract.situations import LEASE
 from tests.deadlines import scale_to_load
 from tests.lent_ledger import LentLedger
@@ -144,21 +144,6 @@ def test_a_stream_in_whose_place_something_else_lies_stops_no_other(redis_url: s
     telling(redis_url, work)
 
 
-def test_another_run_begins_with_nothing(redis_url: str) -> None:
-    async def work(sink: RedisTokens, job: Leased) -> None:
-        sink.final(make_final(job, state=JobState.FAILED, outcome=None).facts)
-        (token,) = await read(redis_url, job)
-        assert (token.state, token.outcome) == ("failed", None)
-
-        async def over() -> bool:
-            return True
-
-        async with TokenReader(redis_url, key_prefix="desk:") as reader:
-            assert [token async for token in reader.follow(job.job_id, job.run + 1, over=over)] == []
-
-    telling(redis_url, work)
-
-
 def test_a_job_that_ends_without_a_worker_lets_its_readers_go(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(token_streams, "BLOCK_S", 0.1)
     monkeypatch.setattr(token_streams, "GRACE_S", 0.1)
@@ -267,18 +252,6 @@ def test_closing_tells_what_is_due_and_never_hangs(redis_url: str) -> None:
     job = asyncio.run(scenario(redis_url))
     assert pairs_of(asyncio.run(read(redis_url, job)))[-2:] == [("broken", ""), ("final", "")]
     asyncio.run(scenario("redis://127.0.0.1:1/0"))
-
-
-def test_text_of_an_attempt_that_did_not_start_is_dropped(redis_url: str) -> None:
-    async def scenario() -> None:
-        sink = RedisTokens(redis_url, key_prefix="", kept_s=60)
-        sink.text(new_id(), "of nobody")
-        sink.end(uuid4(), whole=True)
-        await sink.close()
-
-    asyncio.run(scenario())
-    with redis.Redis.from_url(redis_url) as client:
-        assert client.keys("*tokens*") == []
 
 
 def test_the_streams_of_all_runs_are_deleted(redis_url: str) -> None:

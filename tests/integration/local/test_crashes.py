@@ -105,13 +105,10 @@ def test_the_servers_outlive_a_killed_parent(running_home: Path, options: LocalO
 
 def test_a_start_killed_at_any_step_can_be_repeated(home: Path, options: LocalOptions) -> None:
     for last_steps in (
-        ["os.rename secrets.json"],
         ["subprocess.Popen /initdb", "call communicate"],  # initdb goes on alone
         ["os.rename postgres.new"],
-        ["os.rename pg_hba.conf"],
         ["open valkey.pid"],  # PostgreSQL runs
         ["os.rename valkey.conf"],
-        ["socket.connect 127.0.0.1"],  # both run
     ):
         process = start_elsewhere(home, options, last_steps=last_steps)
         assert process.end() == (-signal.SIGKILL, frozenset()), last_steps
@@ -125,7 +122,7 @@ def test_a_start_killed_at_any_step_can_be_repeated(home: Path, options: LocalOp
 
 
 def test_starts_at_once_make_one_pair_of_servers(home: Path, options: LocalOptions) -> None:
-    processes = [start_elsewhere(home, options) for _ in range(4)]
+    processes = [start_elsewhere(home, options) for _ in range(3)]
     ends = [process.end() for process in processes]
     assert {code for code, _ in ends} == {0}
     assert sorted(name for _, names in ends for name in names) == ["postgres", "valkey"]

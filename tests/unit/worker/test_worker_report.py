@@ -49,6 +49,15 @@ def test_a_report_of_another_version_is_no_claim() -> None:
         assert "another version" in answerers.why
 
 
+def test_workers_with_different_settings_each_count() -> None:
+    settings = Settings(provider="extractive")
+    reports = [report_of(settings), report_of(Settings(provider="anthropic"), {"ANTHROPIC_API_KEY": SECRET})]
+    answerers = answerers_of(settings, reports, starts=True)
+    assert [kind.providers.default for kind in answerers.kinds] == ["extractive", "anthropic"]
+    assert (answerers.certain, answerers.here) == (False, False)
+    assert "the workers that run differ" in answerers.why
+
+
 def test_no_worker_or_the_same_settings_leave_the_claim_as_it_is() -> None:
     settings = Settings(provider="extractive")
     for reports in ([], [report_of(settings)], [report_of(settings)] * 3):
