@@ -132,18 +132,6 @@ async def test_a_failed_attempt_sends_the_job_to_wait(ledger: PostgresLedger, cl
     assert [event["kind"] for event in detail.events] == ["retry" if spent else "snooze"]
 
 
-async def test_a_closing_can_hold_the_job(ledger: PostgresLedger) -> None:
-    leased = await submit_and_take(ledger)
-    attempt = await open_one(ledger, leased)
-    then = later(leased, held_reason=HeldReason.LANE_PAUSED, event="hold")
-
-    await ledger.attempts.close_attempts([closed_error(leased, attempt, FailureKind.QUOTA, spent=False, then=then)])
-
-    held_view = await view(ledger, leased.job_id)
-    assert (held_view.state, held_view.held_reason) == (JobState.SCHEDULED, HeldReason.LANE_PAUSED)
-    assert await ledger.duties.promote(10) == 0
-
-
 async def test_many_closings_each_go_their_own_way(ledger: PostgresLedger) -> None:
     receipt = await submit_many(ledger, 3)
     leased = await take(ledger, receipt.job_ids)

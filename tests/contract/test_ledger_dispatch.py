@@ -49,20 +49,6 @@ async def test_due_jobs_become_available(ledger: PostgresLedger, clock: Clock) -
     assert await ledger.duties.promote(10) == 0
 
 
-async def test_a_paused_batch_is_not_promoted(ledger: PostgresLedger) -> None:
-    receipt = await submit_many(ledger, 2)
-    leased = await take(ledger, receipt.job_ids)
-    await ledger.actions.pause_batch(receipt.batch_id, ACTOR, paused=True)
-    for job in leased:
-        await ledger.queue.defer(lease_key(job), later(job))
-
-    assert await ledger.duties.promote(10) == 0
-
-    await ledger.actions.pause_batch(receipt.batch_id, ACTOR, paused=False)
-    await ledger.duties.promote(10)
-    assert await states(ledger, receipt.job_ids) == [JobState.AVAILABLE] * 2
-
-
 # ---- expire ----------------------------------------------------------------------------------------------------
 
 
@@ -161,16 +147,6 @@ async def test_only_available_jobs_of_the_step_are_hinted(ledger: PostgresLedger
     assert await ledger.duties.take_hints(Step.CHECK, 10, 10, AGAIN) == [(receipt.job_ids[3], 0)]
 
 
-async def test_hints_for_the_check_come_after_the_answer(ledger: PostgresLedger, clock: Clock) -> None:
-    leased = await submit_and_take(ledger)
-    assert await ledger.duties.take_hints(Step.CHECK, 10, 10, AGAIN) == []
-    await generate(ledger, leased)
-    await clock.advance(AGAIN + 5 * SECOND)
-
-    assert await ledger.duties.take_hints(Step.CHECK, 10, 10, AGAIN) == [(leased.job_id, 0)]
-    assert await ledger.duties.take_hints(Step.GENERATE, 10, 10, AGAIN) == []
-
-
 @pytest.mark.parametrize(
     ("sizes", "limit"),
     [
@@ -216,20 +192,6 @@ async def test_only_leases_that_ran_out_are_rescued(ledger: PostgresLedger, cloc
     assert (rescued.state, rescued.step, rescued.round) == (JobState.AVAILABLE, old[0].step, old[0].round)
     assert await ledger.duties.rescue(10, None) == []
     assert [event["kind"] for event in (await ledger.reading.job_detail(rescued.job_id)).events] == ["rescue"]
-
-
-async def test_a_rescue_shows_the_call_with_an_unknown_outcome(ledger: PostgresLedger, clock: Clock) -> None:
-    leased = await submit_and_take(ledger)
-    attempt = await open_one(ledger, leased)
-    await clock.advance(2 * LEASE)
-    await ledger.duties.rescue(10, None)
-
-    (row,) = (await ledger.reading.job_detail(leased.job_id)).attempts
-
-    assert (str(row["id"]), row["outcome"], row["spent"]) == (str(attempt.id), "unknown", False)
-    assert row["closed_at"] is not None
-    again = await take_one(ledger, leased.job_id)
-    assert (again.unknown, again.attempts, again.spent) == (1, 1, 0)
 
 
 async def test_a_rescue_leaves_closed_attempts_as_they_are(ledger: PostgresLedger, clock: Clock) -> None:

@@ -11,7 +11,6 @@ from uuid import UUID
 import psycopg
 import pytest
 
-from schemas.batch import BatchStatus
 from schemas.failure import Failure, FailureKind
 from schemas.job import Recheck, SourceContext
 from schemas.model_call import ProviderSnapshot
@@ -418,23 +417,6 @@ async def test_batches_come_oldest_first_by_tenant_until_nothing_is_left(
 
     await ledger.erasure.delete(first.job_ids)
     assert await batches(ledger, "a", timedelta(0), rows=True) == [second.batch_id]
-
-
-async def test_deleting_leaves_the_batch_with_its_cost(ledger: PostgresLedger, postgres_database_url: str) -> None:
-    job = await telling_job(ledger)
-
-    deletion = await ledger.erasure.delete([job.job_id])
-
-    assert (deletion.runs, deletion.attempts, deletion.cost_usd) == ({job.job_id: 1}, 2, Decimal("0.002"))
-    assert (deletion.input_tokens, deletion.output_tokens) == (100, 10)
-    assert await ledger.erasure.seal(job.batch_id) is Sealed.NOW
-    status: BatchStatus = await ledger.reading.batch_status(job.batch_id)
-    assert (status.jobs, status.spent_usd) == (0, Decimal("0.002"))
-    assert await ledger.reading.views([job.job_id]) == []
-    with psycopg.connect(postgres_database_url) as connection:
-        for table in ("job", "job_request", "attempt", "completion", "generation_record", "job_event"):
-            assert connection.execute(f"SELECT count(*) FROM {table}").fetchone() == (0,)
-    assert (await ledger.erasure.delete([job.job_id])).runs == {}
 
 
 @pytest.mark.parametrize("deleted", [(0,), (1,), (2,), (1, 2), (0, 1, 2)], ids=str)

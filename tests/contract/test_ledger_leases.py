@@ -5,21 +5,18 @@ from datetime import timedelta
 import pytest
 
 from schemas.failure import FailureKind
-from schemas.states import HeldReason, JobState, Step
+from schemas.states import JobState, Step
 from tasks.ports import Advance, LeaseKey, Opened
 from tests.builders import (
     closed_error,
-    closed_ok,
     closed_unknown,
     later,
     lease_key,
     make_attempt,
     make_batch,
     make_final,
-    make_prompt,
     make_request,
     new_id,
-    to_check,
 )
 from tests.contract.conftest import Clock
 from tests.contract.situations import (
@@ -89,17 +86,6 @@ async def test_an_idle_worker_gets_the_highest_priority(ledger: PostgresLedger, 
 # ---- keeping ---------------------------------------------------------------------------------------------------
 
 
-async def test_a_renewed_lease_is_not_rescued(ledger: PostgresLedger, clock: Clock) -> None:
-    leased = await submit_and_take(ledger)
-    for _ in range(3):
-        await clock.advance(45 * SECOND)
-        assert (await ledger.queue.renew([lease_key(leased)], LEASE)).lost == set()
-    await clock.advance(45 * SECOND)
-
-    assert await ledger.duties.rescue(10, None) == []
-    assert await ledger.queue.finish([make_final(leased)]) == {leased.job_id}
-
-
 async def test_a_lease_that_ran_out_can_be_renewed_until_someone_takes_it(ledger: PostgresLedger, clock: Clock) -> None:
     leased = await submit_and_take(ledger)
     await clock.advance(2 * LEASE)
@@ -144,17 +130,6 @@ async def test_a_lost_token_can_do_nothing(ledger: PostgresLedger, clock: Clock)
 # ---- giving back -----------------------------------------------------------------------------------------------
 
 
-async def test_a_job_handed_back_is_available_at_once(ledger: PostgresLedger) -> None:
-    leased = await submit_and_take(ledger)
-
-    assert await ledger.queue.hand_back([lease_key(leased)]) == {leased.job_id}
-
-    assert await state(ledger, leased.job_id) is JobState.AVAILABLE
-    again = await take_one(ledger, leased.job_id)
-    assert again.token != leased.token
-    assert (again.run, again.round, again.attempts, again.spent) == (leased.run, leased.round, 0, 0)
-
-
 async def test_a_job_with_an_open_attempt_is_not_handed_back(ledger: PostgresLedger) -> None:
     receipt = await submit_many(ledger, 2)
     calling, idle = await take(ledger, receipt.job_ids)
@@ -181,17 +156,6 @@ async def test_a_deferred_job_waits_its_time(ledger: PostgresLedger, clock: Cloc
     assert [event["kind"] for event in (await ledger.reading.job_detail(leased.job_id)).events] == ["snooze"]
 
 
-async def test_a_job_deferred_with_a_reason_is_held(ledger: PostgresLedger, clock: Clock) -> None:
-    leased = await submit_and_take(ledger)
-
-    await ledger.queue.defer(lease_key(leased), later(leased, held_reason=HeldReason.BUDGET, event="hold"))
-
-    await clock.advance(HOUR)
-    assert await ledger.duties.promote(10) == 0
-    held_view = await view(ledger, leased.job_id)
-    assert (held_view.state, held_view.held_reason) == (JobState.SCHEDULED, HeldReason.BUDGET)
-
-
 # ---- what the holder is told -----------------------------------------------------------------------------------
 
 
@@ -214,42 +178,6 @@ async def test_the_lease_includes_the_outcomes_of_earlier_attempts(ledger: Postg
 
     assert (leased.spent, leased.snoozes, leased.unknown, leased.attempts) == (3, 2, 1, 6)
     assert leased.first_opened_ago_ms == pytest.approx(6_000, abs=3_000)
-
-
-async def test_a_new_round_starts_without_an_answer_but_keeps_its_failures(ledger: PostgresLedger) -> None:
-    leased = await submit_and_take(ledger)
-    attempt = await open_one(ledger, leased)
-    await ledger.attempts.close_attempts([closed_error(leased, attempt)])
-    await generate(ledger, leased)
-    checking = await take_one(ledger, leased.job_id, Step.CHECK)
-    judging = await open_one(ledger, checking)
-    back = Advance(state=JobState.AVAILABLE, step=Step.GENERATE, round=checking.round + 1)
-
-    assert await ledger.attempts.close_attempts([closed_ok(checking, judging, then=back)]) == {leased.job_id}
-
-    again = await take_one(ledger, leased.job_id)
-    assert (again.step, again.run, again.round) == (Step.GENERATE, leased.run, leased.round + 1)
-    assert (again.stored, again.attempts, again.first_opened_ago_ms) == (None, 0, None)
-    assert again.spent == 1
-    await generate(ledger, again, text="second answer")
-    assert (await take_one(ledger, leased.job_id, Step.CHECK)).stored is not None
-
-
-async def test_the_check_gets_the_stored_answer(ledger: PostgresLedger) -> None:
-    leased = await submit_and_take(ledger)
-    attempt = await open_one(ledger, leased)
-    closed = closed_ok(leased, attempt, "By morning [1].", then=to_check(leased), timing_ms={"llm": 250.0})
-    await ledger.attempts.close_attempts([closed])
-
-    stored = (await take_one(ledger, leased.job_id, Step.CHECK)).stored
-
-    assert stored is not None
-    assert stored.attempt_id == attempt.id
-    assert closed.answer is not None
-    assert stored.completion == closed.answer.completion
-    assert stored.completion.text == "By morning [1]."
-    assert stored.prompt == make_prompt()
-    assert stored.timing_ms == {"llm": 250.0}
 
 
 async def test_time_sent_away_by_a_limit_is_noted_until_the_step_ends(ledger: PostgresLedger, clock: Clock) -> None:

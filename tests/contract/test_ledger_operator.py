@@ -283,16 +283,6 @@ async def test_more_jobs_than_a_page_are_held_and_released(ledger: PostgresLedge
         assert set(await states(ledger, batches[1].job_ids)) == {JobState.SCHEDULED}
 
 
-async def test_a_release_can_be_for_one_batch(ledger: PostgresLedger) -> None:
-    own_hold = await hold(ledger, HeldReason.LANE_PAUSED)
-    other_hold = await hold(ledger, HeldReason.LANE_PAUSED)
-
-    assert await ledger.actions.release(own_hold.batch_id, HeldReason.LANE_PAUSED, ACTOR) == 1
-    await ledger.duties.promote(10)
-
-    assert await states(ledger, [own_hold.job_id, other_hold.job_id]) == [JobState.AVAILABLE, JobState.SCHEDULED]
-
-
 async def test_a_pause_holds_what_waits_and_lets_running_jobs_go_on(ledger: PostgresLedger, clock: Clock) -> None:
     receipt = await submit(
         ledger,

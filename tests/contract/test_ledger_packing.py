@@ -1,19 +1,16 @@
 """Long answers and records are packed, a record refers to its answer, and both are read back exactly as they were written."""
 
-from dataclasses import replace
-from datetime import timedelta
 from typing import Any
 
 import psycopg
-import pytest
 
 from schemas.answer import CanonicalAnswer, Citation, Segment, SegmentCitation
 from schemas.generation import OutputFormat
 from schemas.grounding import Claim, Evidence, Grounding, Value, Verdict
-from schemas.model_call import NativeCitation, ProviderSnapshot, Usage
+from schemas.model_call import NativeCitation, ProviderSnapshot
 from schemas.record import GenerationRecord, Quality
 from schemas.states import Step
-from tasks.ports import CacheStatus, Leased, NewAttempt, StoredAnswer
+from tasks.ports import Leased, NewAttempt, StoredAnswer
 from tasks.results import result_of
 from tests.builders import (
     closed_ok,
@@ -21,12 +18,9 @@ from tests.builders import (
     make_answer,
     make_prompt,
     make_record,
-    make_terms,
-    make_wanted,
     to_check,
 )
 from tests.contract.situations import (
-    ACTOR,
     checking,
     finish,
     lines_of,
@@ -144,19 +138,6 @@ async def test_a_record_repeats_nothing_of_its_answer(ledger: PostgresLedger, po
     await sound(ledger)
 
 
-async def test_results_are_those_of_the_whole_record(ledger: PostgresLedger) -> None:
-    job, _ = await answer_at_length(ledger)
-    await finish(ledger, job, record=long_record(job))
-
-    expected = result_of(await view(ledger, job.job_id))
-    assert len(expected.claims) == 25
-    assert [result.result for result in await ledger.reading.results([job.job_id])] == [expected]
-    (line,) = await lines_of(ledger, job.batch_id)
-    assert line.content == expected.model_dump_json().encode()
-    (published,) = await ledger.outbox.unpublished(10, timedelta(0))
-    assert result_of(published) == expected
-
-
 async def test_a_record_of_a_version_with_fewer_fields_is_written_with_their_defaults(
     ledger: PostgresLedger, postgres_database_url: str
 ) -> None:
@@ -176,21 +157,6 @@ async def test_a_record_of_a_version_with_fewer_fields_is_written_with_their_def
     assert [result.line() for result in await ledger.reading.results([job.job_id])] == [line]
 
 
-@pytest.mark.parametrize(("number", "text"), [(10**30 + 1, b"1000000000000000000000000000001"), (1e20, b"1e+20")])
-async def test_large_numbers_are_told_as_the_model_writes_them(
-    ledger: PostgresLedger, number: float, text: bytes
-) -> None:
-    job, _ = await answer_at_length(ledger)
-    grounding = long_record(job).grounding
-    assert grounding is not None
-    large = Value(path="$.n", value=number, verdict=Verdict.SUPPORTED)
-    record = long_record(job, grounding=grounding.model_copy(update={"values": (large,)}))
-    await finish(ledger, job, record=record)
-
-    (line,) = await lines_of(ledger, job.batch_id)
-    assert b'"value":%b,' % text in line.content
-
-
 async def test_a_record_of_another_answer_is_stored_whole(ledger: PostgresLedger, postgres_database_url: str) -> None:
     job, _ = await answer_at_length(ledger)
     record = long_record(job, output_raw="another")
@@ -201,41 +167,6 @@ async def test_a_record_of_another_answer_is_stored_whole(ledger: PostgresLedger
     assert done.record.model_copy(update={"created_at": None}) == record
     columns = "SELECT attempt_id, output_raw, usage ->> 'input_tokens' FROM generation_record"
     assert stored(postgres_database_url, columns) == (None, "another", "100")
-
-
-async def test_erasing_keeps_what_accounting_needs_of_the_answer(
-    ledger: PostgresLedger, postgres_database_url: str
-) -> None:
-    job, _ = await answer_at_length(ledger)
-    await finish(ledger, job, record=long_record(job))
-
-    await ledger.erasure.erase([job.job_id], ACTOR)
-
-    done = await view(ledger, job.job_id)
-    assert done.record is not None
-    assert done.record.usage == Usage(input_tokens=100, output_tokens=10)
-    assert done.record.provider_snapshot == ProviderSnapshot(provider="fake", model_asked="fake-1")
-    assert (done.record.output_raw, done.record.citations, done.record.grounding) == (None, (), None)
-    assert stored(postgres_database_url, "SELECT attempt_id, frame FROM generation_record") == (None, None)
-    await sound(ledger)
-
-
-async def test_a_shared_answer_is_whole_in_both_jobs(ledger: PostgresLedger) -> None:
-    first = await submit_and_take(ledger)
-    attempt = await open_one(ledger, first, share=make_terms())
-    await ledger.attempts.close_attempts([closed_ok(first, attempt, answer=long_answer(), then=to_check(first))])
-    second = await submit_and_take(ledger)
-    wanted = replace(make_wanted(second), prompt=make_prompt("When, in other words?"))
-    (reply,) = await ledger.cache.share([wanted])
-    assert reply.status is CacheStatus.REUSED
-
-    copy = await take_one(ledger, second.job_id, Step.CHECK)
-    assert copy.stored is not None
-    assert copy.stored.completion.text == TEXT
-    assert copy.stored.prompt == make_prompt("When, in other words?")
-    assert copy.stored.completion.snapshot.shared_from is not None
-    (audit,) = (await ledger.reading.job_detail(second.job_id)).completions
-    assert audit["raw"] == long_answer().raw.decode(errors="backslashreplace")
 
 
 async def test_a_long_reply_of_a_judge_is_found_again(ledger: PostgresLedger) -> None:

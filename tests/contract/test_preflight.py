@@ -21,7 +21,6 @@ from worker.settings import Settings
 OPENAI_404 = {
     "error": {"message": "The model 'x' does not exist", "type": "invalid_request_error", "code": "model_not_found"}
 }
-ANTHROPIC_404 = {"type": "error", "error": {"type": "not_found_error", "message": "model: x"}}
 FILE_NOT_FOUND = {"error": {"code": 404, "message": "File Not Found", "type": "not_found_error"}}
 """Of llama.cpp, at ``GET models/NAME``, which it lacks."""
 REFUSED_KEY = {"error": {"message": "Incorrect API key", "type": "invalid_request_error", "code": "invalid_api_key"}}
@@ -114,7 +113,6 @@ def look(url: str, *configs: GenerationConfig, judges: Sequence[str | None] = ()
         ("openai", 401, REFUSED_KEY, "Correct the key in OPENAI_API_KEY. Nothing was submitted"),
         ("anthropic", 401, {"type": "error", "error": {"type": "authentication_error", "message": "invalid"}}, "ANTHROPIC_API_KEY"),
         ("openai", 404, OPENAI_404, "Name another model in NIGHTDESK_MODEL"),
-        ("anthropic", 404, ANTHROPIC_404, "Name another model in NIGHTDESK_MODEL"),
         ("ollama", 200, MODELS, "has no model 'other'; it has qwen:latest"),
     ],
 )  # fmt: skip
@@ -133,14 +131,11 @@ def test_what_every_call_would_meet_stops_the_submission(
         ("openai", 200, {"id": "gpt-6-luna", "object": "model", "created": 1, "owned_by": "x"}, 2),
         ("openai", 403, NO_SCOPE, 1),
         ("openai", 404, b"no such page", 2),
-        ("openai", 404, FILE_NOT_FOUND, 2),
         ("anthropic", 404, FILE_NOT_FOUND, 2),
         ("anthropic", 500, b"busy", 1),
         ("ollama", 200, MODELS, 1),
-        ("ollama", 200, {"object": "list", "data": None}, 1),
         ("ollama", 200, {"models": [{"name": "qwen"}]}, 1),
         ("ollama", 200, {"object": "list", "data": ["qwen", {"name": "qwen"}]}, 1),
-        ("ollama", 200, {"object": "list", "data": {"id": "qwen"}}, 1),
         ("ollama", 405, b"", 2),
     ],
 )

@@ -38,7 +38,7 @@ async def lease_tenants(ledger: PostgresLedger, leases: int, limit: int, **terms
     ]
 
 
-@pytest.mark.parametrize(("limit", "priority"), [(1, 0), (5, 3), (7, 0)])
+@pytest.mark.parametrize(("limit", "priority"), [(5, 3), (7, 0)])
 async def test_small_leases_serve_all_tenants(postgres_database_url: str, limit: int, priority: int) -> None:
     async with opened(postgres_database_url) as ledger:
         for tenant in TENANTS:
