@@ -8,20 +8,13 @@ import time
 import psutil
 import pytest
 
-from tests.deadlines import Deadline, load_per_core, scale_to_load
+from tests.deadlines import Deadline
 from tests.faults.lab import if_alive, ports_of, process_tree
 
 
 def busy(monkeypatch: pytest.MonkeyPatch, load: float) -> None:
     monkeypatch.setattr(os, "getloadavg", lambda: (load, 0.0, 0.0))
     monkeypatch.setattr(os, "cpu_count", lambda: 2)
-
-
-@pytest.mark.parametrize(("load", "times"), [(0.0, 1.0), (2.0, 1.0), (10.0, 5.0)])
-def test_waits_scale_with_the_load_of_the_machine(monkeypatch: pytest.MonkeyPatch, load: float, times: float) -> None:
-    busy(monkeypatch, load)
-    assert load_per_core() == times
-    assert scale_to_load(3) == 3 * times
 
 
 def test_a_deadline_counts_the_time_of_a_free_machine(monkeypatch: pytest.MonkeyPatch) -> None:

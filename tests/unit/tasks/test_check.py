@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from schemas.generation import AnswerProtocol, CheckerName, Strictness
+from schemas.generation import AnswerProtocol, CheckerName
 from schemas.grounding import Verdict
-from schemas.job import GenerationConfig, JobRequest
+from schemas.job import JobRequest
 from schemas.model_call import Completion, Correction, FinishReason, Usage
 from schemas.record import RecordStatus
 from schemas.states import JobState, Outcome, Step
@@ -23,7 +23,6 @@ from tasks.check import AnotherRound, Check, Result, ToJudge, add_verdicts, run_
 from tasks.grounding.judge.verdicts import NO_JUDGE
 from tasks.policy.outcome import MAX_WARNED
 from tasks.ports import FinalJob, Leased
-from tasks.ports.rows import ROUNDS_PER_LEVEL
 from tasks.prompting.messages import render
 from tasks.text.source_index import shared_indexes
 from tests.builders import (
@@ -138,28 +137,12 @@ def test_a_check_leaves_nothing_to_the_search_for_garbage() -> None:
             gc.enable()
 
 
-def test_an_unsupported_claim_is_flagged() -> None:
-    final = examined(f"{GOOD} {BAD}")
-
-    assert (final.outcome, final.record.status) == (Outcome.PARTIAL, RecordStatus.PARTIAL)
-    assert final.record.grounding is not None
-    assert [claim.verdict for claim in final.record.grounding.claims] == [Verdict.SUPPORTED, Verdict.UNDECIDED]
-    assert "of 2 claims" in final.record.quality.reasoning
-
-
 def test_without_required_grounding_it_is_answered_and_the_claim_still_named() -> None:
     final = examined(f"{GOOD} {BAD}", require_grounding=False)
 
     assert final.outcome is Outcome.ANSWERED
     assert final.record.grounding is not None
     assert final.record.grounding.counts[Verdict.UNDECIDED] == 1
-
-
-def test_reject_keeps_the_answer_in_the_record() -> None:
-    final = examined(f"{GOOD} {BAD}", on_ungrounded="reject")
-
-    assert (final.outcome, final.record.status) == (Outcome.REJECTED, RecordStatus.PARTIAL)
-    assert "pancakes" in (final.record.output_raw or "")
 
 
 def test_redact_takes_the_sentence_out_and_says_so() -> None:
@@ -180,15 +163,6 @@ def test_nothing_left_after_redaction_is_an_abstention() -> None:
     assert final.outcome is Outcome.ABSTAINED
     assert final.record.answer.startswith("The sources given do not answer this question. ")
     assert (final.record.quality.answer_quality, final.record.quality.sufficient_context) == (None, False)
-
-
-def test_retry_asks_for_one_more_round_and_then_flags() -> None:
-    job = leased_for_check(request_with(on_ungrounded="retry"), BAD)
-
-    assert isinstance(examine(job, monotonic()), AnotherRound)
-    last = examine(replace(job, round=ROUNDS_PER_LEVEL - 1), monotonic())
-    assert isinstance(last, FinalJob)
-    assert last.outcome is Outcome.PARTIAL
 
 
 @pytest.mark.parametrize("reason", [FinishReason.REFUSAL, FinishReason.CONTENT_FILTER])
@@ -310,18 +284,6 @@ def test_no_other_ending_than_a_stop_is_a_success(reason: FinishReason, protocol
     assert final.record.status is not RecordStatus.SUCCESS
 
 
-def test_a_given_answer_is_checked_without_a_completion() -> None:
-    config = GenerationConfig(strictness=Strictness.STRICT)
-    request = JobRequest(context=({"content": SOURCE},), response=f"{GOOD} {BAD}", config=config)
-    final = examine(leased_for_check(request, ""), monotonic())
-
-    assert isinstance(final, FinalJob)
-    assert final.record.answer == f"{GOOD} {BAD}"
-    assert final.record.output_raw == f"{GOOD} {BAD}"
-    assert final.record.model_provider is None
-    assert final.outcome is Outcome.PARTIAL
-
-
 def test_a_given_answer_that_only_denies_abstains_and_stays_as_it_was_given() -> None:
     denial = "Die Quellen enthalten dazu keine Angaben."
     final = examine(leased_for_check(JobRequest(context=({"content": SOURCE},), response=denial), ""), monotonic())
@@ -355,23 +317,6 @@ def test_a_defect_in_one_check_fails_that_job_alone(monkeypatch: pytest.MonkeyPa
 
     assert states == [JobState.COMPLETED, JobState.FAILED, JobState.COMPLETED]
     assert len(finals) == 3
-
-
-def test_another_round_goes_back_to_generate() -> None:
-    ledger = LentLedger()
-    job = stored_for_check(ledger, request_with(on_ungrounded="retry"), BAD)
-
-    async def scenario() -> Leased:
-        journal = LedgerJournal(ledger)
-        await Check(ledger.queue, journal, Inline()).run(job)
-        await journal.close()
-        await ledger.duties.promote(10)
-        (again,) = await ledger.queue.lease(Step.GENERATE, "w", LEASE, 1)
-        return again
-
-    again = asyncio.run(scenario())
-
-    assert (again.round, again.stored) == (1, None)
 
 
 def test_neither_the_list_of_sources_nor_the_syntax_of_json_counts_towards_the_quality() -> None:

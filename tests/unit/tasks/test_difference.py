@@ -4,12 +4,10 @@ import asyncio
 from dataclasses import replace
 from decimal import Decimal
 from typing import Any
-from uuid import UUID
 
 import pytest
 
 from schemas.answer import Citation
-from schemas.failure import FailureKind
 from schemas.grounding import Claim, Grounding, Verdict
 from schemas.states import JobState, Outcome
 from tasks.policy.difference import MOST_WORDS, Difference
@@ -18,7 +16,7 @@ from tests.builders import make_prompt, make_record, make_request, new_id
 from tests.contract.situations import submit_and_take, view
 from tests.lent_ledger import LentLedger
 from tests.scripted_provider import Registry, ScriptedProvider, answers
-from tests.unit.tasks.test_generate import GenerateHarness, failing
+from tests.unit.tasks.test_generate import GenerateHarness
 
 
 def citation(number: int, quote: str = "the words", start: int = 0) -> Citation:
@@ -99,28 +97,6 @@ def test_claims_are_paired_by_text_and_listed_where_text_or_verdict_differs() ->
 
     assert difference.claims == [(stable, other), (former, None), (None, claim("New."))]
     assert difference.second.verdicts == {Verdict.SUPPORTED: 2, Verdict.CONTRADICTED: 1}
-
-
-def test_equal_answers_do_not_differ_whatever_they_cost() -> None:
-    fields: dict[str, Any] = {"citations": (citation(0),), "messages_snapshot": make_prompt().snapshot}
-    before, after = (answered("A [1].", claim("A."), cost=cost, **fields) for cost in ("0.01", "0.004"))
-    difference = Difference.of(before, after)
-
-    assert (difference.differs, difference.same_messages, difference.more_usd) == (False, True, Decimal("-0.006"))
-    unknown = Difference.of(before, replace(after, cost_usd=None, outcome=None))
-    assert (unknown.more_usd, unknown.second.view.ending, unknown.differs) == (None, "completed", True)
-
-
-async def test_a_replay_sends_the_stored_messages_to_its_one_provider() -> None:
-    only = ScriptedProvider(failing(FailureKind.CONTEXT_EXCEEDED), name="first")
-    harness = GenerateHarness(Registry(only, ScriptedProvider(answers(), name="second"), fallbacks=("second",)))
-    request, prompt = make_request(), make_prompt("Another question than that of the request?")
-    leased = replace(await harness.lease(request), replay=Replay(UUID(int=1), prompt))
-    after = await harness.generate(leased)
-
-    (call,) = only.calls
-    assert call.prompt.snapshot == prompt.snapshot
-    assert (after.state, after.record and after.record.replay_of) == (JobState.FAILED, UUID(int=1))
 
 
 async def test_stored_messages_that_do_not_give_their_hash_are_not_sent() -> None:

@@ -157,14 +157,6 @@ def test_jobs_without_a_call_are_counted_by_their_outcome() -> None:
     assert list(done.problems.values()) == [1]
 
 
-def test_an_unknown_price_is_named_and_is_no_zero() -> None:
-    registry = priced()
-    registry.unpriced = ("scripted",)
-    done = estimate(make_request(), registry=registry)
-    assert done.unpriced == ("scripted:scripted-1",)
-    assert done.models[0].cost_usd is None
-
-
 def test_judges_and_second_rounds_follow_as_often_as_before() -> None:
     judge = past(
         [20] * 20, inputs=1_000, provider="judge", model="j", purpose="judge", answer=("scripted", "scripted-1")

@@ -211,19 +211,6 @@ async def test_a_callers_own_words_are_used_when_there_is_no_evidence() -> None:
     assert view.record.answer == "Please call us."
 
 
-async def test_a_rate_limit_is_snoozed_and_spends_nothing() -> None:
-    harness = GenerateHarness(Registry(ScriptedProvider(failing(FailureKind.RATE_LIMITED, retry_after_s=7.0))))
-    job = await harness.lease(make_request())
-    view = await harness.generate(job)
-
-    assert (view.state, view.held_reason) == (JobState.SCHEDULED, None)
-    assert await harness.attempts(job) == [("error:rate_limited", False)]
-    harness.ledger.advance(timedelta(seconds=7.5))
-    assert await harness.ledger.duties.promote(10) == 0
-    harness.ledger.advance(timedelta(seconds=1))
-    assert await harness.ledger.duties.promote(10) == 1
-
-
 async def test_attempts_are_spent_to_the_last_and_all_are_kept() -> None:
     harness = GenerateHarness(Registry(ScriptedProvider(failing(FailureKind.BAD_ANSWER))))
     job = await harness.lease(make_request(config={"max_attempts": 3}))
@@ -342,23 +329,6 @@ async def test_a_stop_while_the_attempt_is_written_leaves_nothing_open_and_costs
     assert await harness.attempts(job) == [("error:cancelled", False)]
     status = await harness.ledger.reading.batch_status(job.batch_id)
     assert (status.reserved_usd, status.spent_usd) == (0, 0)
-
-
-async def test_an_answer_that_came_late_is_not_paid_for_again() -> None:
-    provider = ScriptedProvider(answers())
-    harness = GenerateHarness(Registry(provider))
-    first = await harness.lease(make_request())
-    slow = GenerateHarness(Registry(ScriptedProvider(answers())), ledger=harness.ledger)
-    harness.ledger.advance(LEASE * 2)
-    await harness.ledger.duties.rescue(10, None)
-    # The worker that lost its lease was refused its attempt; one that had opened it stores its answer late.
-    view = await slow.generate(first)
-    assert view.state is JobState.AVAILABLE
-    assert slow.providers.get(None).calls == []  # type: ignore[attr-defined]
-
-    job = await harness.lease_again()
-    await harness.generate(job)
-    assert len(provider.calls) == 1
 
 
 async def test_a_job_that_takes_its_worker_down_again_and_again_fails_some_time() -> None:

@@ -8,25 +8,16 @@ from typing import Any
 import pytest
 
 from schemas.failure import FailureKind
-from schemas.generation import CheckerName
 from schemas.grounding import Verdict
-from schemas.job import JobRequest, Recheck
 from schemas.states import HeldReason, JobState, Outcome, Step
-from tasks.calls.paid_call import MAX_UNKNOWN, PaidCalls
+from tasks.calls.paid_call import MAX_UNKNOWN
 from tasks.calls.retry import RetryPolicy
-from tasks.check import Check
 from tasks.errors import ProviderError
-from tasks.grounding.judge.call import Judge
-from tasks.ports import Advance, Call, JobView, Purpose
-from tests.builders import closed_ok, make_attempt, make_batch, make_final, make_jobs
-from tests.fakes.inline import Inline
+from tasks.ports import Call
 from tests.judge_harness import (
     LEASE,
     PARAPHRASE,
-    PLAIN,
     QUOTE,
-    SOURCE,
-    WRONG,
     JudgeHarness,
     check_answer,
     claims_of,
@@ -36,8 +27,7 @@ from tests.judge_harness import (
     verdict,
     verdicts_reply,
 )
-from tests.scripted_provider import Act, Registry, ScriptedProvider, hangs, raises
-from worker.process.journal import LedgerJournal
+from tests.scripted_provider import Act, ScriptedProvider, hangs, raises
 
 # ---- calls are attempts like any other -------------------------------------------------------------------------
 
@@ -181,85 +171,4 @@ async def test_a_judge_of_unknown_price_is_not_asked_under_a_ceiling() -> None:
     assert "price of model" in grounding_of(view).failed_checkers["judge"]
 
 
-async def test_the_same_question_of_a_batch_is_judged_once() -> None:
-    harness = judge_harness(verdicts_reply(verdict(1, "supported", QUOTE)), raises(AssertionError("asked again")))
-    await harness.ledger.submission.submit(
-        make_batch(), [make_jobs(supplied_answer(PARAPHRASE), supplied_answer(PARAPHRASE))]
-    )
-    journal = LedgerJournal(harness.ledger)
-    judge = Judge(harness.ledger.queue, PaidCalls(journal, harness.policy, lambda: 0.5), Registry(harness.judge))
-    step = Check(harness.ledger.queue, journal, Inline(), judge)
-    for job in await harness.ledger.queue.lease(Step.CHECK, "w", LEASE, 2):
-        await step.run(job)
-    await journal.close()
-
-    (batch,) = await harness.ledger.reading.batches(1)
-    views = [view async for view in harness.ledger.reading.batch_views(batch.batch_id)]
-    assert [claims_of(view)[0].verdict for view in views] == [Verdict.SUPPORTED] * 2
-    assert (len(harness.judge.calls), batch.spent_usd) == (1, Decimal("0.002"))
-
-
-async def test_jobs_that_wait_for_their_judge_delay_no_others() -> None:
-    harness = judge_harness(hangs)
-    plain = supplied_answer(PLAIN, checkers=["lexical"])
-    await harness.ledger.submission.submit(make_batch(), [make_jobs(supplied_answer(PARAPHRASE), plain)])
-    done = asyncio.Event()
-    journal = LedgerJournal(harness.ledger, publish=lambda _: done.set())
-    judge = Judge(harness.ledger.queue, PaidCalls(journal, harness.policy, lambda: 0.5), Registry(harness.judge))
-    step = Check(harness.ledger.queue, journal, Inline(), judge)
-    jobs = await harness.ledger.queue.lease(Step.CHECK, "w", LEASE, 2)
-    running = [asyncio.create_task(step.run(job)) for job in jobs]
-    await harness.judge.called.wait()
-    await done.wait()
-    for task in running:
-        task.cancel()
-    await asyncio.wait(running)
-    await journal.close()
-
-
 # ---- checking again --------------------------------------------------------------------------------------------
-
-
-async def test_a_recheck_calls_the_judge_again_and_never_generates() -> None:
-    harness = judge_harness(verdicts_reply(verdict(1, "supported", QUOTE)), verdicts_reply(verdict(1, "unsupported")))
-    request = JobRequest(query="q", context=({"content": SOURCE},), config={"on_ungrounded": "retry"})
-    await harness.submit(request)
-    (job,) = await harness.ledger.queue.lease(Step.GENERATE, "w", LEASE, 1)
-    attempt = make_attempt(job)
-    await harness.ledger.attempts.open_attempts([attempt])
-    then = Advance(JobState.AVAILABLE, Step.CHECK, 0)
-    await harness.ledger.attempts.close_attempts([closed_ok(job, attempt, f"{PARAPHRASE} [1]", then=then)])
-    (job,) = await harness.ledger.queue.lease(Step.CHECK, "w", LEASE, 1)
-    await harness.ledger.queue.finish([make_final(job)])
-
-    for run_, expected in ((2, Verdict.SUPPORTED), (3, Verdict.UNSUPPORTED)):
-        recheck = Recheck(checkers=(CheckerName.LEXICAL, CheckerName.JUDGE), judge="scripted")
-        assert await harness.ledger.actions.recheck([job.job_id], recheck, "ada") == [job.job_id]
-        view = await harness.finish()
-        assert (view.run, view.round, claims_of(view)[0].verdict) == (run_, 0, expected)
-    assert [purpose for purpose, _, _ in await harness.outcomes()] == ["generate", "judge", "judge"]
-
-
-def test_each_round_is_judged_by_a_call_of_its_own_and_what_could_not_be_judged_is_not_asked_again() -> None:
-    async def scenario(first: Act) -> JobView:
-        harness = judge_harness(first, verdicts_reply(verdict(1, "supported", QUOTE)))
-        config = {"on_ungrounded": "retry", "checkers": ["lexical", "judge"], "judge": "scripted"}
-        await harness.submit(JobRequest(query="q", context=({"content": SOURCE},), config=config))
-        for purpose, text in ((Purpose.GENERATE, WRONG), (Purpose.CORRECT, PARAPHRASE)):
-            await harness.ledger.duties.promote(10)
-            for job in await harness.ledger.queue.lease(Step.GENERATE, "w", LEASE, 1):
-                attempt = make_attempt(job, purpose)
-                await harness.ledger.attempts.open_attempts([attempt])
-                then = Advance(JobState.AVAILABLE, Step.CHECK, job.round)
-                await harness.ledger.attempts.close_attempts([closed_ok(job, attempt, f"{text} [1]", then=then)])
-            await harness.check(await harness.lease())
-            if (view := await harness.view()).finished_at:
-                break
-        assert [purpose for purpose, _, _ in await harness.outcomes()][1::2] == ["judge"] * (view.round + 1)
-        return view
-
-    again = asyncio.run(scenario(verdicts_reply(verdict(1, "unsupported"))))
-    assert (again.round, claims_of(again)[0].verdict) == (1, Verdict.SUPPORTED)
-    # A claim that the judge said nothing of is no fault of the answer's: nothing more is paid for.
-    silent = asyncio.run(scenario(verdicts_reply()))
-    assert (silent.round, claims_of(silent)[0].verdict) == (0, Verdict.UNCHECKED)

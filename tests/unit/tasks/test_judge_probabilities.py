@@ -126,16 +126,10 @@ def test_a_claim_without_a_word_in_the_sources_has_no_evidence() -> None:
         (reply(gives(1, 0.2), gives(1, 0.2), {"question": 2, "refused": True}), [None, "declined"]),
         (reply(gives(7, 0.2), gives(True, 0.9), gives("1", 0.9), "x", None, 3), ["left it out"] * 2),
         (reply(gives(1, 0.2), gives(2, 1.01)), ["probabilities from 0 to 1"] * 2),
-        (reply(gives(1, 0.2), gives(2, -0.0001)), ["probabilities from 0 to 1"] * 2),
-        (reply(gives(1, 0.2), gives(9, 87)), ["probabilities from 0 to 1"] * 2),
         (reply(gives(1, 0.2), gives(2, "0.9")), ["probabilities from 0 to 1"] * 2),
         (reply(gives(1, 0.2), gives(2, True)), ["probabilities from 0 to 1"] * 2),
-        (reply(gives(1, 0.2), gives(2, None)), ["probabilities from 0 to 1"] * 2),
         ('{"answers": [{"question": 1, "probability": NaN}]}', ["could not be read"] * 2),
-        (reply(), ["could not be read"] * 2),
         ('{"answers": [{"question": 1, "prob', ["could not be read"] * 2),
-        ('{"verdicts": []}', ["could not be read"] * 2),
-        ("", ["could not be read"] * 2),
     ],
 )
 def test_omitted_and_out_of_range_probabilities_give_no_verdict(reply_text: str, whys: list[str | None]) -> None:

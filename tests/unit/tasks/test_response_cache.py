@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
-from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -12,7 +11,6 @@ import pytest
 from schemas.failure import FailureKind
 from schemas.generation import AnswerProtocol
 from schemas.job import JobRequest
-from schemas.record import TimingMs
 from schemas.states import JobState, Step
 from tasks.calls.response_cache import (
     FIRST_LOOK,
@@ -25,7 +23,6 @@ from tasks.calls.response_cache import (
 )
 from tasks.ports import Call, Denied, DenyReason, JobView, Leased, Permit, Unlimited
 from tasks.prompting.messages import render
-from tasks.results import result_of
 from tests.builders import make_attempt, make_config, make_request
 from tests.scripted_provider import Registry, ScriptedProvider, answers, hangs
 from tests.unit.tasks.test_check import examine
@@ -142,34 +139,6 @@ def test_kinds_of_waiting_are_recorded_apart(
 
 
 # ---- the step --------------------------------------------------------------------------------------------------
-
-
-async def test_the_second_of_two_identical_jobs_costs_nothing_and_its_record_says_so() -> None:
-    provider = ScriptedProvider(answers())
-    harness = shared_desk(provider)
-    first, _ = await again(harness)
-    second, view = await again(harness)
-
-    assert len(provider.calls) == 1
-    assert (view.state, view.step, view.cost_usd) == (JobState.AVAILABLE, Step.CHECK, Decimal(0))
-    assert [job.job_id for job in harness.checks] == [first.job_id, second.job_id]
-    records = {}
-    for job in await harness.ledger.queue.lease(Step.CHECK, "w", LEASE, 2):
-        final = examine(job, 0.0)
-        await harness.ledger.queue.finish([final])  # type: ignore[list-item]
-        records[job.job_id] = (await harness.ledger.reading.views([job.job_id]))[0]
-    paid, shared = (result_of(records[job.job_id]) for job in (first, second))
-    assert shared.response == paid.response
-    assert (paid.outcome, paid.claims, paid.citations) == (shared.outcome, shared.claims, shared.citations)
-    assert (paid.shared_from, shared.shared_from) == (None, first.job_id)
-    assert (paid.cost_usd, shared.cost_usd) == (Decimal("0.002"), Decimal(0))
-    assert (paid.tokens_used, shared.tokens_used) == (110, 0)
-    timing = shared.timing_ms or TimingMs()
-    assert timing.llm == 0
-    record = records[second.job_id].record
-    assert record is not None
-    assert record.provider_snapshot is not None
-    assert record.provider_snapshot.shared_from is not None
 
 
 class Closed(Unlimited):

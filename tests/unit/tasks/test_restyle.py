@@ -92,12 +92,6 @@ def test_verdicts_and_evidence_stay_with_their_words() -> None:
         assert moved.grounding_score == first.grounding_score
 
 
-def test_a_table_of_the_models_own_keeps_its_columns() -> None:
-    moved = restyle(view(RUNNING, AnswerProtocol.MARKERS), CitationStyle.FOOTNOTE, OutputFormat.TABLE)
-    assert "| What | Value |\n| --- | --- |\n| closes | at four¹ |\n| fee | 4 EUR² |" in moved.response
-    assert all("What" not in claim.text for claim in moved.claims if claim.verdict != "not_checkable")
-
-
 def test_the_list_of_sources_is_there_once_and_the_score_has_its_own_name() -> None:
     job_view = view(SEGMENTS, ungrounded_appendix=False)
     numbered = restyle(job_view, with_sources=True).response
@@ -147,16 +141,6 @@ def test_an_answer_that_was_not_rendered_is_returned_unchanged() -> None:
     result = restyle(old, CitationStyle.INLINE)
     assert result.response == result_of(old).response
     assert "no canonical form" in result.warnings[-1]
-
-
-def test_a_supplied_answer_is_not_restyled() -> None:
-    request = JobRequest(context=CONTEXT, response="The night desk opens at nine [1].")
-    job = leased_for_check(request, "")
-    final = examine(job, monotonic())
-    assert isinstance(final, FinalJob)
-    result = restyle(view_of_final(final, datetime.now(UTC)), CitationStyle.FOOTNOTE)
-    assert result.response == request.response
-    assert "stays unchanged" in result.warnings[-1]
 
 
 def test_claims_that_were_not_verified_stay_listed_where_a_list_can_stand() -> None:

@@ -77,7 +77,7 @@ def test_a_right_choice_is_located_and_a_wrong_one_flagged(language: str, fact: 
 # ---- lists and nested objects -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("place", range(8))
+@pytest.mark.parametrize("place", range(2))
 @pytest.mark.parametrize("kind", [NUMBERS, DATES, TEXTS], ids=["numbers", "dates", "texts"])
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_one_wrong_entry_of_a_list_is_flagged_by_its_place(
@@ -94,7 +94,7 @@ def test_one_wrong_entry_of_a_list_is_flagged_by_its_place(
     assert [value.path for value in values if value.verdict is not Verdict.SUPPORTED] == ["$.entries[1]"]
 
 
-@pytest.mark.parametrize("place", range(8))
+@pytest.mark.parametrize("place", range(2))
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_one_wrong_leaf_of_a_nested_object_is_flagged_by_its_path(language: str, place: int) -> None:
     number, day, name, yes = (kind[language][place] for kind in (NUMBERS, DATES, TEXTS, BOOLEANS))

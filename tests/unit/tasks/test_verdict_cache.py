@@ -15,15 +15,15 @@ from schemas.generation import CheckerName
 from schemas.grounding import Claim, Verdict
 from schemas.job import JobRequest, Recheck
 from schemas.model_call import FinishReason
-from schemas.states import JobState, Outcome, Step
+from schemas.states import Outcome, Step
 from tasks.calls.paid_call import PaidCalls
 from tasks.calls.retry import RetryPolicy
 from tasks.check import Check
 from tasks.errors import LedgerError, ProviderError, Unstorable
 from tasks.grounding.judge.call import Judge
 from tasks.grounding.judge.request import key_of
-from tasks.ports import Advance, Answered, CachedVerdict, Call, JobView, Leased, NewBatch, Purpose, VerdictQuery
-from tests.builders import closed_ok, make_attempt, make_batch, make_jobs, make_prompt, new_id
+from tasks.ports import Answered, CachedVerdict, Call, JobView, Leased, NewBatch, VerdictQuery
+from tests.builders import make_batch, make_jobs, make_prompt, new_id
 from tests.fakes.inline import Inline
 from tests.judge_harness import (
     LEASE,
@@ -147,14 +147,6 @@ async def test_the_same_words_elsewhere_in_other_sources_are_the_same_evidence()
     assert (claim.evidence[0].source_index, words(second, claim)) == (1, QUOTE)
 
 
-async def test_a_claim_that_stands_twice_in_an_answer_is_asked_about_once() -> None:
-    harness = judge_harness(verdicts_reply(YES))
-    (view,) = await judged(harness, supplied_answer(PARAPHRASE, PARAPHRASE))
-
-    assert asked_about(harness) == [1]
-    assert [(claim.verdict, claim.reused_from) for claim in claims_of(view)] == [(Verdict.SUPPORTED, None)] * 2
-
-
 async def test_cached_verdicts_count_if_the_call_for_the_rest_fails() -> None:
     harness = judge_harness(verdicts_reply(YES), raises(ProviderError(FailureKind.AUTHENTICATION, "bad key")))
     first, second = await judged(harness, supplied_answer(PARAPHRASE), supplied_answer(PARAPHRASE, WRONG))
@@ -185,36 +177,6 @@ def decider(*call_probabilities: Sequence[float]) -> JudgeHarness:
             gives_probabilities=True,
         )
     )
-
-
-async def test_a_cached_probability_keeps_its_passages_and_only_the_rest_is_requested() -> None:
-    harness = decider([0.9], [0.2])
-    first, same, more, last = await judged(
-        harness,
-        supplied_answer(PARAPHRASE),
-        supplied_answer(PARAPHRASE),
-        supplied_answer(PARAPHRASE, LATE),
-        supplied_answer(LATE),
-    )
-
-    assert [len(call.prompt.snapshot.questions) for call in harness.judge.calls] == [1, 1]
-    word = claims_of(first)[0].judge
-    assert word is not None
-    assert word.probability == 0.9
-    for view in (same, more):
-        claim = claims_of(view)[0]
-        assert (claim.judge, claim.score, claim.reason) == (
-            word,
-            claims_of(first)[0].score,
-            claims_of(first)[0].reason,
-        )
-        assert claim.reused_from is not None
-        assert (claim.reused_from.job_id, claim.reused_from.number) == (first.job_id, 1)
-    (late,) = claims_of(last)
-    assert late.reused_from is not None
-    assert late.reused_from.job_id == more.job_id
-    assert late.judge is not None
-    assert late.judge.probability == 0.2
 
 
 async def test_a_probability_that_may_rest_on_other_passages_is_asked_for_again() -> None:
@@ -269,14 +231,12 @@ async def test_batches_and_tenants_do_not_share_verdicts() -> None:
     "act",
     [
         verdicts_reply(),
-        verdicts_reply(verdict(2, "unsupported")),
         verdicts_reply(verdict(1, "supported", "these words stand nowhere")),
         verdicts_reply(YES, NO),
-        answers("{"),
         answers("no", finish_reason=FinishReason.REFUSAL, refusal="not me"),
         raises(ProviderError(FailureKind.AUTHENTICATION, "bad key")),
     ],
-    ids=["nothing", "left out", "lie", "twice", "garbled", "refused", "failed"],
+    ids=["nothing", "lie", "twice", "refused", "failed"],
 )
 async def test_verdicts_that_do_not_count_are_not_cached(act: Act) -> None:
     harness = judge_harness(act, verdicts_reply(YES), NEVER)
@@ -288,25 +248,6 @@ async def test_verdicts_that_do_not_count_are_not_cached(act: Act) -> None:
         Verdict.SUPPORTED,
     ]
     assert len(harness.judge.calls) == 2
-
-
-async def test_a_quote_from_what_another_claim_brought_along_counts_there_alone() -> None:
-    far = " ".join(f"Sentence number {number} says very little of anything." for number in range(60))
-    context = ({"content": SOURCE}, {"content": f"{far} The harbour ferry is called Old Tom by everyone."})
-    first = JobRequest(
-        **{
-            **supplied_answer(PARAPHRASE, "Whoever crosses by boat meets Tom.").model_dump(),
-            "context": context,
-        }
-    )
-    second = JobRequest(**{**supplied_answer(PARAPHRASE).model_dump(), "context": context})
-    elsewhere = verdict(1, "supported", "The harbour ferry is called Old Tom", passage=2)
-    harness = judge_harness(verdicts_reply(elsewhere, verdict(2, "unsupported")), verdicts_reply(YES))
-    first_view, two = await judged(harness, first, second)
-
-    assert claims_of(first_view)[0].evidence[0].source_index == 1
-    assert asked_about(harness) == [2, 1]
-    assert claims_of(two)[0].evidence[0].source_index == 0
 
 
 @pytest.mark.parametrize(
@@ -490,29 +431,6 @@ async def test_a_recheck_calls_the_judge_again_and_shares_its_verdicts() -> None
         assert [(view.run, claims_of(view)[0].verdict) for view in views] == [(run_, expected)] * 2
         assert [claims_of(view)[0].reused_from is None for view in views] == [True, False]
     assert len(harness.judge.calls) == 3
-
-
-async def test_claims_unchanged_by_a_second_round_are_not_judged_again() -> None:
-    harness = judge_harness(verdicts_reply(YES, verdict(2, "unsupported")), verdicts_reply(YES), NEVER)
-    config = {"on_ungrounded": "retry", "checkers": ["lexical", "judge"], "judge": "scripted"}
-    await harness.submit(JobRequest(query="q", context=({"content": SOURCE},), config=config))
-    for purpose, text in (
-        (Purpose.GENERATE, f"{PARAPHRASE} [1] {WRONG} [1]"),
-        (Purpose.CORRECT, f"{PARAPHRASE} [1] {LATE} [1]"),
-    ):
-        await harness.ledger.duties.promote(10)
-        (job,) = await harness.ledger.queue.lease(Step.GENERATE, "w", LEASE, 1)
-        attempt = make_attempt(job, purpose)
-        await harness.ledger.attempts.open_attempts([attempt])
-        then = Advance(JobState.AVAILABLE, Step.CHECK, job.round)
-        await harness.ledger.attempts.close_attempts([closed_ok(job, attempt, text, then=then)])
-        await harness.check(await harness.lease())
-    view = await harness.view()
-
-    assert asked_about(harness) == [2, 1]
-    assert view.round == 1
-    source_jobs = [claim.reused_from.job_id if claim.reused_from else None for claim in claims_of(view)]
-    assert source_jobs == [view.job_id, None]
 
 
 # ---- keys ------------------------------------------------------------------------------------------------------

@@ -25,32 +25,10 @@ from tasks.prompting.messages import render
 from tests.builders import make_attempt
 from tests.scripted_provider import Registry, ScriptedProvider
 from worker.lanes.collection import BatchLane
-from worker.lanes.pace import LanePace, Work, take_turns
 from worker.lanes.settlement import Settlement
 from worker.lanes.unserved import FORGET_S
 
 K = FailureKind
-
-
-def test_a_lane_without_work_is_looked_at_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    turns = [*[Work.NOTHING] * 7, Work.MORE, Work.WAITING, ValueError("?"), Work.NOTHING, Work.NOTHING]
-    pauses: list[float] = []
-
-    async def turn() -> Work:
-        if not turns:
-            raise asyncio.CancelledError
-        work = turns.pop(0)
-        if isinstance(work, ValueError):
-            raise work
-        return work
-
-    async def note(seconds: float) -> None:
-        pauses.append(seconds)
-
-    monkeypatch.setattr("worker.lanes.pace.asyncio.sleep", note)
-    with pytest.raises(asyncio.CancelledError):
-        asyncio.run(take_turns("calls", turn, timedelta(seconds=2)))
-    assert pauses == [2, 4, 6, 8, 10, 10, 10, 2, 2, 2, 4]
 
 
 def job(**config: Any) -> Leased:
@@ -112,12 +90,6 @@ def test_a_second_round_is_never_held() -> None:
     assert lane().settlement.decide(job(), broken(K.QUOTA, lane_paused=True), of_call=False) == Hold(
         HeldReason.LANE_PAUSED
     )
-
-
-def test_pauses_between_looks_grow_to_ten_times_the_first() -> None:
-    pauses = [LanePace().next_look(looks) for looks in range(12)]
-    assert pauses == sorted(pauses)
-    assert (pauses[0], pauses[-1]) == (timedelta(seconds=30), timedelta(seconds=300))
 
 
 def test_a_parked_call_is_read_again_as_it_was_and_an_erased_one_without_its_words() -> None:

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from tasks.errors import BrokerUnavailable, LedgerError, LedgerUnavailable, SchemaMismatch, Unstorable
+from tasks.errors import LedgerError, LedgerUnavailable, SchemaMismatch, Unstorable
 from worker import batching
 from worker.batching import BATCH_ROWS, Batcher, OnError
 
@@ -58,23 +58,6 @@ def test_rows_that_wait_together_share_a_send() -> None:
     table = asyncio.run(scenario())
 
     assert [len(rows) for rows in table.sends] == [BATCH_ROWS, BATCH_ROWS, 20]
-
-
-def test_after_a_quiet_time_the_first_row_waits_for_no_other() -> None:
-    async def scenario() -> Table:
-        table = Table()
-        batcher = Batcher("rows", table.send, wait=timedelta(minutes=1), eager=True)
-        assert await asyncio.wait_for(batcher.send(1), 10) == 10
-        bulk = [asyncio.ensure_future(batcher.send(row)) for row in (2, 3)]
-        await turns()
-        assert table.rows == [1]
-        await batcher.close()
-        assert await asyncio.gather(*bulk) == [20, 30]
-        return table
-
-    table = asyncio.run(scenario())
-
-    assert [len(rows) for rows in table.sends] == [1, 2]
 
 
 async def test_an_urgent_row_waits_for_no_send_of_others() -> None:
@@ -233,30 +216,6 @@ def test_no_send_begins_while_the_loop_ends() -> None:
 
 
 # ---- what is left to the sweep -----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("error", [BrokerUnavailable("away"), ZeroDivisionError("oops")])
-def test_rows_left_to_the_sweep_are_forgotten_and_the_next_still_arrive(
-    error: Exception, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level("INFO")
-
-    async def scenario() -> list[int]:
-        arrived: list[int] = []
-
-        async def send(rows: Sequence[int]) -> None:
-            if 1 in rows:
-                raise error
-            arrived.extend(rows)
-
-        batcher = Batcher[int, None]("numbers", send, on_error=OnError.LEAVE, rows=2, wait=LONG)
-        for number in range(5):
-            batcher.add(number)
-        await batcher.close()
-        return arrived
-
-    assert asyncio.run(scenario()) == [2, 3, 4]
-    assert "2 numbers" in caplog.text
 
 
 def test_the_queue_of_a_hanging_receiver_is_bounded(caplog: pytest.LogCaptureFixture) -> None:

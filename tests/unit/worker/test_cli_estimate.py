@@ -1,7 +1,6 @@
 """``nightdesk estimate`` and ``run --dry-run`` where no ledger was made yet: nothing is started or written."""
 
 import json
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -132,26 +131,3 @@ def test_a_provider_batch_is_estimated_at_half_the_price_and_its_judge_is_not(
     assert rows["auto"] == rows["provider_batch"], "without a deadline the cheapest lane"
     assert float(single["cost_usd"]["usual"]) == pytest.approx(2 * float(batched["cost_usd"]["usual"]))
     assert rows["provider_batch"]["judge"]["lane"] == "standard"
-
-
-@pytest.mark.parametrize(
-    ("hours", "lane", "share"), [(10, "background", 0.6), (4, "background_2h", 0.7), (1, "standard", 1.0)]
-)
-def test_without_observed_batches_a_deadline_of_today_leaves_the_background(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    hours: int,
-    lane: str,
-    share: float,
-) -> None:
-    monkeypatch.setenv("OPENAI_API_KEY", "sk-none")
-    path = tmp_path / "in.jsonl"
-    path.write_text(json.dumps({"query": "When does it open?", "context": ["The desk opens at nine."]}) + "\n")
-    deadline = (datetime.now(UTC) + timedelta(hours=hours)).isoformat()
-    rows = []
-    for options in (["--lane", "auto", "--deadline", deadline], ["--lane", "standard"]):
-        assert cli.run(["run", "--dry-run", str(path), *options, "--json"]) == 0
-        rows.append(json.loads(capsys.readouterr().out)["models"][0])
-    assert rows[0]["lane"] == lane
-    assert float(rows[0]["cost_usd"]["usual"]) == pytest.approx(share * float(rows[1]["cost_usd"]["usual"]), abs=1e-6)

@@ -22,17 +22,12 @@ HOUR = timedelta(hours=1)
     [
         ("active", {"running": 2, "completed": 1}, {}, {}),
         ("final", {"completed": 3}, {}, {}),
-        ("final", {"completed": 3}, {}, {"paused": True}),
         ("held", {"scheduled": 3}, {"budget": 3}, {}),
         ("paused", {"scheduled": 3}, {"batch_paused": 3}, {"paused": True}),
         ("waiting", {"scheduled": 3}, {}, {"not_before": NOW + timedelta(hours=1)}),
-        ("active", {"scheduled": 3}, {}, {"not_before": NOW - timedelta(hours=1)}),
         ("waiting", {"scheduled": 3}, {}, {"window": f"{NOW + HOUR:%H:%M}-{NOW + 2 * HOUR:%H:%M} UTC"}),
         ("active", {"scheduled": 3}, {}, {"window": f"{NOW - HOUR:%H:%M}-{NOW + HOUR:%H:%M} UTC"}),
-        ("active", {"scheduled": 2, "pending": 1}, {}, {"window": f"{NOW + HOUR:%H:%M}-{NOW + 2 * HOUR:%H:%M} UTC"}),
-        ("cancelled", {"cancelled": 3}, {}, {"cancelled_at": NOW}),
         ("cancelled", {"cancelled": 2, "running": 1}, {}, {"cancelled_at": NOW, "cancelling": True}),
-        ("active", {"cancelled": 2, "running": 1}, {}, {"cancelled_at": NOW}),
         ("erased", {"completed": 3}, {}, {"erased_at": NOW}),
     ],
 )

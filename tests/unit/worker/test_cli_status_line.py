@@ -64,13 +64,6 @@ def test_the_time_ends_at_the_ceiling_when_the_money_does_not_reach_the_end() ->
     assert pace(10.0).describe(short) == "10.0/s, 4.0 s until the ceiling"
 
 
-def test_held_jobs_are_not_in_the_remaining_time() -> None:
-    end = status({"completed": 10, "running": 20, "scheduled": 970}, {"budget": 970})
-    assert pace(2.0).describe(end) == "2.0/s, 10 s until the ceiling"
-    stuck = status({"completed": 10, "scheduled": 970}, {"budget": 970})
-    assert pace(2.0).describe(stuck) == ""
-
-
 def test_a_deadline_that_will_be_missed_is_told() -> None:
     soon = datetime.now(UTC) + timedelta(minutes=10)
     assert " late" in pace(1.0).describe(status({"running": 3600}, deadline=soon))

@@ -13,13 +13,12 @@ import pytest
 from schemas.record import JobResult
 from schemas.states import HeldReason, JobState, Step
 from tasks import results
-from tasks.errors import BrokerUnavailable, LedgerUnavailable
-from tasks.ports import Advance, JobView, Outlook, Rendered
+from tasks.errors import BrokerUnavailable
+from tasks.ports import Advance, JobView, Rendered
 from tests.builders import lease_key, make_batch, make_config, make_final, make_jobs, make_request
 from tests.lent_ledger import LentLedger
 from worker.scheduling import dispatch, outbox, rescue
 from worker.scheduling.dispatch import IDLE_TICKS, MESSAGE_IDS, Dispatch, ModelFallback, Pace
-from worker.scheduling.outbox import publish
 from worker.scheduling.rescue import Rescue
 from worker.scheduling.urgent_workers import UrgentWorkers
 
@@ -274,20 +273,6 @@ async def test_a_rescue_waits_until_the_ledger_was_reachable_for_a_lease(monkeyp
     assert await rescued(1) == [job.job_id]
 
 
-async def test_an_outage_of_the_ledger_starts_the_wait_for_rescues_again() -> None:
-    harness = DispatchHarness()
-    await harness.tick()
-
-    async def away(*_: object, **__: object) -> Outlook:
-        raise LedgerUnavailable("away")
-
-    harness.ledger.duties.attend = away  # type: ignore[method-assign]
-    harness.dispatch.rescue._reachable_since = 1.0
-    await harness.tick()
-
-    assert harness.dispatch.rescue._reachable_since is None
-
-
 # ---- who leads -------------------------------------------------------------------------------------------------
 
 
@@ -410,21 +395,6 @@ async def test_the_next_leader_goes_on_where_the_last_one_ended() -> None:
 
     assert len(first) == 2
     assert set(harness.doorbell.published) == set(done) - first
-
-
-async def test_a_slow_sweep_does_not_put_the_result_of_an_earlier_run_over_a_later_one() -> None:
-    harness = DispatchHarness()
-    (job_id,) = await harness.finish(1)
-    slow = await harness.ledger.outbox.unpublished(9, timedelta(0))
-    await harness.ledger.actions.retry([job_id], "ada")
-    await harness.ledger.duties.promote(9)
-    (leased,) = await harness.ledger.queue.lease(Step.GENERATE, "w", LEASE, 1)
-    await harness.ledger.queue.finish([make_final(leased)])
-    await publish(harness.ledger.outbox, harness.doorbell, await harness.ledger.outbox.unpublished(9, timedelta(0)))
-
-    await publish(harness.ledger.outbox, harness.doorbell, slow)
-
-    assert harness.doorbell.runs == {job_id: 2}
 
 
 @pytest.mark.parametrize("fault", ["renders", "refuses"])

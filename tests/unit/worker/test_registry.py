@@ -202,20 +202,6 @@ def test_each_vendor_with_a_key_has_a_cheap_model_that_judges_by_default(provide
     assert registry({}).cheap_judge(provider, model) is None, "there is no key"
 
 
-def test_a_private_server_has_no_judge_by_default() -> None:
-    server = {"base_url": "http://127.0.0.1:9/v1", "model": "gpt-6-sol", "api_key_env": "OPENAI_API_KEY"}
-    providers = {
-        "chat": ProviderSettings.model_validate({"kind": "openai_chat", **server}),
-        "same": ProviderSettings.model_validate({"kind": "openai", **server}),
-        "gemini": ProviderSettings.model_validate({"preset": "gemini", "base_url": "http://127.0.0.1:9/v1"}),
-        "local": ProviderSettings.model_validate({"preset": "vllm", "model": "m"}),
-    }
-    providers_here = registry(OPENAI | GEMINI, providers=providers)
-
-    for name in (*providers, "extractive", "ollama", "openai_decisions", "unheard of"):
-        assert providers_here.cheap_judge(name, "gpt-6-sol") is None, name
-
-
 def test_another_account_at_the_vendor_judges_with_its_own_key_or_not_at_all() -> None:
     other = ProviderSettings.model_validate({"kind": "openai", "api_key_env": "OTHER_KEY"})
     providers_here = registry(OPENAI | {"OTHER_KEY": "sk-two-0123456789"}, providers={"other": other})
