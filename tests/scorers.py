@@ -37,16 +37,6 @@ class Silent(NamedScorer):
         return [0.0 for _ in super().score(pairs)]
 
 
-class Contrary(NamedScorer):
-    """Inverts every score."""
-
-    name = "contrary"
-
-    def score(self, pairs: Sequence[tuple[str, str]]) -> list[float]:
-        """The opposite."""
-        return [-score for score in super().score(pairs)]
-
-
 class Short(NamedScorer):
     """Returns one score too few."""
 

@@ -223,22 +223,6 @@ async def test_ages_are_by_the_ledgers_clock(ledger: PostgresLedger, clock: Cloc
     assert second.created_at == first.created_at
 
 
-@pytest.mark.parametrize("said_by", ["job", "batch"])
-async def test_a_job_ages_from_when_it_was_due(ledger: PostgresLedger, clock: Clock, said_by: str) -> None:
-    due = clock.now() + HOUR
-    request = make_request(scheduled_at=due if said_by == "job" else None)
-    batch = make_batch(not_before=due if said_by == "batch" else None)
-    receipt = await submit(ledger, request, batch=batch)
-    await clock.advance(HOUR + 100 * SECOND)
-    await ledger.duties.promote(10)
-    await clock.advance(20 * SECOND)
-
-    leased = await take_one(ledger, receipt.job_ids[0])
-
-    assert leased.age_ms == pytest.approx(120_000, abs=5_000)
-    assert leased.waited_ms == pytest.approx(20_000, abs=5_000)
-
-
 async def test_a_lease_may_be_bounded_by_priority_from_both_sides(ledger: PostgresLedger) -> None:
     requests = [make_request(f"{priority}?", priority=priority) for priority in (-5, 0, 1, 9)]
     receipt = await submit(ledger, *requests)

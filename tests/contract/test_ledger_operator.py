@@ -305,22 +305,6 @@ async def test_a_pause_holds_what_waits_and_lets_running_jobs_go_on(ledger: Post
     assert await state(ledger, stranger.job_ids[0]) is JobState.AVAILABLE
 
 
-async def test_a_resumed_batch_goes_on_when_due(ledger: PostgresLedger, clock: Clock) -> None:
-    receipt = await submit(ledger, make_request("now?"), make_request("later?", scheduled_at=clock.now() + HOUR))
-    await ledger.actions.pause_batch(receipt.batch_id, ACTOR, paused=True)
-    await clock.advance(HOUR / 2)
-    assert await ledger.duties.promote(10) == 0
-
-    assert await ledger.actions.pause_batch(receipt.batch_id, ACTOR, paused=False) == 2
-    await ledger.duties.promote(10)
-
-    assert not (await ledger.reading.batch_status(receipt.batch_id)).paused
-    assert await states(ledger, receipt.job_ids) == [JobState.AVAILABLE, JobState.SCHEDULED]
-    assert [view.held_reason for view in await ledger.reading.views(receipt.job_ids)] == [None, None]
-    await clock.advance(HOUR)
-    assert await ledger.duties.promote(10) == 1
-
-
 async def test_a_retry_in_a_paused_batch_waits_for_it(ledger: PostgresLedger) -> None:
     leased = await submit_and_take(ledger)
     await finish(ledger, leased)

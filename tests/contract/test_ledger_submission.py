@@ -13,7 +13,7 @@ from tasks.errors import IdempotencyConflict, JobsRefused, NotFound
 from tasks.ports import NewJob
 from tests.builders import make_batch, make_config, make_job, make_jobs, make_request
 from tests.contract.conftest import Clock
-from tests.contract.situations import HOUR, SECOND, states, submit, submit_many, take, take_one, view
+from tests.contract.situations import HOUR, states, submit, submit_many, take, take_one, view
 from tests.lent_ledger import KeptLedger
 from worker.ledger.postgres import PostgresLedger
 
@@ -290,18 +290,6 @@ async def test_a_message_id_that_is_the_id_of_another_job_is_refused(ledger: Pos
     (refused,) = receipt.refused
     assert refused.field == ("job_id" if first == "message" else "message_id")
     assert str(job.id) in refused.message
-
-
-async def test_a_job_with_a_message_id_leaves_its_own_id_free(ledger: PostgresLedger, clock: Clock) -> None:
-    job = make_job(make_request("A?", message_id="m", deadline=clock.now() + SECOND))
-    same = make_job(make_request("B?", message_id=str(job.id), deadline=clock.now() + SECOND), position=1)
-    await ledger.submission.submit(make_batch(), [[job, same]])
-
-    await clock.advance(HOUR)
-
-    assert set(await ledger.duties.expire(10)) == {job.id, same.id}
-    records = [view.record for view in await ledger.reading.views([job.id, same.id])]
-    assert [record and record.message_id for record in records] == ["m", str(job.id)]
 
 
 async def test_a_submission_that_breaks_off_leaves_nothing(ledger: PostgresLedger) -> None:

@@ -241,17 +241,6 @@ def test_a_judge_that_can_not_be_asked_stops_answers_that_wait_for_it(
         look(vendor.url, judges=[judge], judge="openai:x" if judge is None else None)
 
 
-def test_a_judge_that_is_a_model_with_fallbacks_too_stops_them(vendor: Vendor) -> None:
-    vendor.answer(404, OPENAI_404)
-    model = GenerationConfig(provider="openai", model="x", fallbacks=("extractive",))
-    with pytest.raises(ConfigurationError, match="Name another judge in NIGHTDESK_JUDGE"):
-        look(vendor.url, model, judges=["openai:x"])
-    vendor.answer(200, {"id": "x", "object": "model", "created": 1, "owned_by": "x"})
-    vendor.paths.clear()
-    assert look(vendor.url, model, judges=["openai:x"]) == []
-    assert vendor.paths == ["/v1/models/x", "/v1/responses"], "what was asked as a model is not asked again as a judge"
-
-
 def test_a_judge_that_is_there_is_named_and_a_missing_one_too(vendor: Vendor) -> None:
     vendor.answer(200, {"id": "gpt-5-mini", "object": "model", "created": 1, "owned_by": "x"})
     assert look(vendor.url, judges=["openai:gpt-5-mini"]) == []

@@ -417,19 +417,6 @@ def test_a_redirect_names_the_address_and_a_gateway_the_words_behind_it(stub: St
     assert "Provider returned error: upstream overloaded" in str(fails(CHAT.at(stub)))
 
 
-def test_geminis_word_for_a_wrong_key(stub: Stub) -> None:
-    message = "API key not valid. Please pass a valid API key."
-    stub.then(faults.status(400, [{"error": {"code": 400, "message": message, "status": "INVALID_ARGUMENT"}}]))
-
-    assert fails(preset("gemini", stub)).kind is FailureKind.AUTHENTICATION
-
-
-def test_another_refused_request_stays_one(stub: Stub) -> None:
-    stub.then(faults.openai_error(400, "invalid_request_error", "messages: roles must alternate"))
-
-    assert fails(CHAT.at(stub)).kind is FailureKind.INVALID_REQUEST
-
-
 # ---- turns -----------------------------------------------------------------------------------------------------
 
 

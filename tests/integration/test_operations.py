@@ -7,10 +7,8 @@ from uuid import UUID
 import psycopg
 import pytest
 
-from schemas.failure import FailureKind
 from tasks.errors import InputError
-from tests.builders import make_failed
-from tests.contract.situations import submit_many, take
+from tests.contract.situations import submit_many
 from tests.lent_ledger import KeptLedger
 from tests.servers import Servers
 from worker.ledger.pages import PAGE_ROWS
@@ -60,24 +58,6 @@ def test_a_batch_is_cancelled_and_retried_in_pages_that_are_counted(database_url
 def spend(database_url: str, batch_id: UUID, usd: str) -> None:
     with psycopg.connect(database_url) as connection:
         connection.execute("UPDATE batch SET spent_usd = %s WHERE id = %s", [usd, batch_id])
-
-
-def test_the_jobs_of_a_batch_that_ended_for_a_cause_are_retried(database_url: str, servers: Servers) -> None:
-    async def scenario(operator: Operator, _: list[str]) -> None:
-        ledger = operator.ledger
-        receipt = await submit_many(ledger, 3)
-        failures = (FailureKind.BAD_ANSWER, FailureKind.REFUSED, FailureKind.BAD_ANSWER)
-        leased = await take(ledger, receipt.job_ids)
-        await ledger.queue.finish([make_failed(job, kind) for job, kind in zip(leased, failures, strict=True)])
-
-        causes = [FailureKind.BAD_ANSWER]
-        with pytest.raises(InputError, match="--cause: a cause selects jobs of a batch"):
-            await job_changes.retry(operator, receipt.job_ids[:1], JobPages(), causes=causes)
-        retried = await job_changes.retry(operator, [receipt.batch_id], JobPages(), causes=causes)
-
-        assert retried == [receipt.job_ids[0], receipt.job_ids[2]]
-
-    operate(database_url, servers.redis_url, scenario)
 
 
 def test_content_is_erased_while_redis_is_unreachable_with_one_warning(database_url: str) -> None:

@@ -164,20 +164,6 @@ def test_a_job_that_ends_without_a_worker_lets_its_readers_go(redis_url: str, mo
     telling(redis_url, work)
 
 
-def test_the_end_of_an_answer_is_waited_for_when_its_check_was_quicker(redis_url: str) -> None:
-    async def work(sink: RedisTokens, job: Leased) -> None:
-        attempt = make_attempt(job)
-        sink.start(job, attempt)
-        sink.final(make_final(job).facts)
-        reading = asyncio.create_task(read(redis_url, job))
-        await in_redis(redis_url, job)
-        say(sink, attempt, "It")
-        sink.end(attempt.id, whole=True)
-        assert pairs_of(await reading) == [("start", ""), ("final", ""), ("text", "It "), ("end", "")]
-
-    telling(redis_url, work)
-
-
 def test_an_emptied_redis_gets_the_whole_text_again(redis_url: str) -> None:
     async def work(sink: RedisTokens, job: Leased) -> None:
         attempt = make_attempt(job)

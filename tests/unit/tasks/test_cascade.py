@@ -135,14 +135,6 @@ async def test_a_ceiling_that_has_no_room_for_the_next_model_ends_with_the_best_
     assert await cascade.purposes(view) == [(0, "generate", "ok")]
 
 
-async def test_claims_without_support_are_no_shortfall_where_grounding_is_not_required() -> None:
-    cascade = harness(answers(f"{GOOD} {BAD}"), strong=(answers(GOOD),))
-    view = await cascade.answer(requesting(escalate=["strong"], require_grounding=False))
-
-    assert view.outcome is Outcome.ANSWERED
-    assert cascade.stronger[0].calls == []
-
-
 async def test_no_model_is_asked_whose_answer_may_come_after_the_deadline() -> None:
     for seconds, rounds in ((80.0, [0]), (120.0, [0, 2])):
         cascade = harness(answers(f"{GOOD} {BAD}"), strong=(answers(GOOD),))

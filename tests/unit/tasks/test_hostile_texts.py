@@ -46,7 +46,7 @@ COSTLY = [
     ("completion", "links"),
     ("completion", "tags"),
 ]
-LENGTHS = {"answer": 6_000, "completion": 6_000, "source": 12_000}
+LENGTHS = {"answer": 4_000, "completion": 4_000, "source": 12_000}
 """A longer source is read in another way."""
 MOST_GROWTH = 3.0
 
@@ -136,7 +136,7 @@ def test_a_prompt_of_twice_as_many_short_sources_costs_about_twice_as_much(sourc
         request = JobRequest.model_validate({**raw, "config": {"max_context_tokens": 1_000_000}})
         return calls_of(lambda: render(request, AnswerProtocol.SEGMENTS))
 
-    assert calls(1_200) < MOST_GROWTH * calls(600)
+    assert calls(800) < MOST_GROWTH * calls(400)
 
 
 def test_a_source_of_words_of_commands_is_searched_once_and_not_for_each() -> None:

@@ -28,7 +28,7 @@ from tasks.grounding.model import (
     shipped,
 )
 from tasks.text.evidence import begin_search
-from tasks.text.sentences import LONGEST, Span, passage_spans, passages_around, words
+from tasks.text.sentences import LONGEST, Span, passage_spans, words
 from tasks.text.source_index import forget, index_source
 from tasks.text.wording import content_words
 from tests.unit.tasks.claims import CASES, FERRY, LOAN, MUSEUM, REPORT, Case
@@ -178,24 +178,6 @@ PROSE = st.lists(
     ),
     max_size=30,
 ).map("".join)
-
-
-@given(st.one_of(ODD.map(lambda text: text * 3), PROSE), st.data())
-def test_passages_around_a_place_are_those_of_the_whole_text(text: str, data: st.DataObject) -> None:
-    start = data.draw(st.integers(0, len(text)))
-    end = data.draw(st.integers(start, len(text)))
-    around = passages_around(text, start, end)
-    everything = passage_spans(text)
-    if around is None:
-        return
-    around = tuple(around)
-    if not around:
-        assert not text[start:].strip()
-        return
-    first = everything.index(around[0])
-    assert everything[first : first + len(around)] == around
-    assert first == 0 or around[0][0] <= start
-    assert around[-1] == everything[-1] or around[-1][1] >= end
 
 
 WORDS = [

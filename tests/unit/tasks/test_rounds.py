@@ -297,19 +297,3 @@ async def test_an_answer_that_is_too_long_is_asked_for_once_more_and_then_cut() 
     assert any("cut at a sentence end" in warning for warning in record.quality.warnings)
     (citation,) = record.citations
     assert record.answer[citation.start_pos : citation.end_pos] == "[1]"
-
-
-async def test_the_time_of_the_other_round_is_waiting_and_the_parts_make_the_total() -> None:
-    for acts in ((answers(f"{GOOD} {BAD}"), answers(GOOD)), (answers(f"{GOOD} {BAD}"), answers(" "))):
-        harness = RoundsHarness(ScriptedProvider(*acts))
-        await harness.submit(requesting(on_ungrounded="retry"))
-        for step in (Step.GENERATE, Step.CHECK, Step.GENERATE):
-            harness.ledger.advance(timedelta(seconds=10))
-            job = await harness.lease(step)
-            assert job is not None
-            await (harness.generate if step is Step.GENERATE else harness.check)(job)
-        timing = record_of(await harness.finish()).timing_ms
-
-        assert timing.retry_wait == pytest.approx(20_000, abs=2_000)
-        parts = timing.model_dump(exclude={"total"})
-        assert sum(parts.values()) == pytest.approx(timing.total, abs=1)

@@ -20,7 +20,7 @@ from tasks.estimates.estimate import first_lease
 from tasks.lanes.choice import LaneChooser
 from tasks.lanes.parking import call_of, document_of, open_call
 from tasks.ports import Leased, NewBatch
-from tasks.ports.remote_batches import Candidates, Intent, OpenBatch, PendingCall, WaitingCalls
+from tasks.ports.remote_batches import Candidates, Intent, OpenBatch, PendingCall
 from tasks.prompting.messages import render
 from tests.builders import make_attempt
 from tests.scripted_provider import Registry, ScriptedProvider
@@ -223,13 +223,3 @@ def test_calls_that_no_batch_can_be_made_of_here_are_said_once_a_cause_and_repor
     assert [each.provider for each in calls.unserved.all()] == ["gone"]
     assert calls.unserved.providers == {"gone"}
     assert len(caplog.records) == 3
-
-
-def test_parked_calls_are_unserved_once_no_worker_sent_them_for_long() -> None:
-    calls = lane()
-    young = WaitingCalls("gone", "m", None, 3, 100, quiet=timedelta(minutes=14), oldest=timedelta(minutes=14))
-    assert asyncio.run(calls._send_gathered([young])) is False
-    assert calls.unserved.all() == [], "another worker may have the key, and create another batch just now"
-    old = replace(young, oldest=calls.pace.gathering.longest + calls.pace.create_within)
-    assert asyncio.run(calls._send_gathered([old])) is False
-    assert [each.provider for each in calls.unserved.all()] == ["gone"]

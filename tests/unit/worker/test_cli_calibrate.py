@@ -165,17 +165,6 @@ def test_a_calibration_with_a_local_model_weighs_its_scores(
         assert claim.checker == "local"
 
 
-def test_an_uninformative_local_model_gets_no_weight(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    input_path = tmp_path / "labels.jsonl"
-    input_path.write_bytes(b"".join(orjson.dumps(swapped(number)) + b"\n" for number in range(90)))
-    out = tmp_path / "mine.json"
-    monkeypatch.setenv("NIGHTDESK_LOCAL_MODEL", "tests.scorers:Contrary")
-    assert cli.run(["calibrate", str(input_path), "-o", str(out), "--quiet"]) == 0
-    blend = Calibration.load(out).local
-    assert blend is not None
-    assert (blend.slope, blend.source) == (0.0, "contrary-3")
-
-
 def test_a_threshold_that_is_promised_is_written_with_what_it_leaves(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -18,7 +18,6 @@ from tasks.errors import LedgerUnavailable
 from tasks.ports import JobView, NewBatch
 from worker.cli import progress, waiting
 from worker.cli.commands import batch_list
-from worker.cli.commands.job_commands import pause_line
 from worker.cli.progress import LineReporter, Reporter
 from worker.cli.session import Session
 from worker.cli.summary import earlier_lines, held_lines
@@ -205,23 +204,6 @@ def test_a_full_disk_ends_the_wait_and_a_moment_of_it_does_not(monkeypatch: pyte
     monkeypatch.setattr("worker.cli.waiting.FULL_PATIENCE_S", 0.0)
     with pytest.raises(DiskFull, match="make room there"):
         watch._look_at_disk()
-
-
-@pytest.mark.parametrize(
-    ("count", "states", "line"),
-    [
-        (0, {"completed": 3}, "nothing was paused: all jobs are final"),
-        (1, {"scheduled": 3}, "1 job was paused; to let"),
-        (
-            0,
-            {"pending": 2, "completed": 1},
-            "the batch is paused, and no further job waited for a call; 2 calls under way will end, be paid and be stored; to let",
-        ),
-        (2, {"scheduled": 2, "running": 1}, "2 jobs were paused; 1 call under way will end, be paid"),
-    ],
-)
-def test_a_pause_says_what_waits_and_what_goes_on(count: int, states: dict[str, int], line: str) -> None:
-    assert pause_line(count, status(states)).startswith(line)
 
 
 def test_jobs_that_no_period_of_a_budget_has_room_for_end_the_wait() -> None:
