@@ -76,35 +76,6 @@ def test_each_answer_gets_its_verdict_in_order(home: Home, tmp_path: Path) -> No
     assert home.run("status", results[0]["batch_id"], "--json").json()["errors"] == {"number": ROWS // 2}
 
 
-SOLD = "Alice sold the red house near the harbour to Boris in spring. Boris paid for it in gold coins."
-SENTENCES = {SOLD, *(f"{sentence}." for sentence in SOLD.rstrip(".").split(". "))}
-EXPECTED = {
-    "Boris paid for it in gold coins [2].": ("supported", "lexical"),
-    "The house near the harbour was sold by Boris to Alice for silver [2].": ("unsupported", "local"),
-    "Alice sold the big villa near the lake to a stranger for silver [2].": ("supported", "local"),
-}
-
-
-def test_the_local_model_decides_claims_that_the_lexical_check_leaves_open(home: Home, tmp_path: Path) -> None:
-    config = {"checkers": ["structure", "lexical", "local"]}
-    sources = ["Another source.", SOLD]
-    lines = [{"response": text, "sources": sources, "config": config} for text in EXPECTED]
-    input_path = write_lines(tmp_path / "answers.jsonl", lines)
-    out = tmp_path / "out.jsonl"
-
-    done = home.run("check", input_path, "-o", out, local_model="tests.scorers:NamedScorer")
-
-    assert done.code == 0, done.err
-    for text, line, result in zip(EXPECTED, lines, read_lines(out), strict=True):
-        (claim,) = result["claims"]
-        assert (claim["verdict"], claim["checker"]) == EXPECTED[text]
-        assert claim["text"] == result["response"] == line["response"]
-        (evidence,) = claim["evidence"]
-        assert evidence["source_index"] == 1
-        assert SOLD[evidence["start"] : evidence["end"]] in ({SOLD} if claim["checker"] == "local" else SENTENCES)
-        assert result["outcome"] == ("answered" if claim["verdict"] == "supported" else "partial")
-
-
 def test_a_check_starts_only_checking_workers(home: Home, tmp_path: Path) -> None:
     input_path = write_lines(tmp_path / "answers.jsonl", [{**row(0), "scheduled_at": "2999-01-01T00:00:00Z"}])
     command = home.start("check", input_path, "-o", tmp_path / "out", drain_s="1")
