@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import assert_never
 
 from schemas.generation import CitationStyle, Style
@@ -28,6 +29,8 @@ class Manner:
     listed: bool = False
 
 
+# By type as well: a marker of your own may be spelt like the name of a style.
+@lru_cache(maxsize=32, typed=True)
 def manner_of(style: Style) -> Manner:
     """The manner of a style."""
     if not isinstance(style, CitationStyle):

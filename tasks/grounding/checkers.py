@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import islice
 from typing import NamedTuple, Protocol
 
@@ -301,7 +301,7 @@ def _rival(reader: "_Reader", search: SourceSearch, text: ClaimText, reading: _R
     if not reading.supported or place is None:
         return None
     named = metadata_stems(search.metadata(place.source_index)) & text.content
-    for source in islice(reader.near(text, but=place.source_index), _MOST_RIVALS):
+    for source in islice(reader.near(text, search, but=place.source_index), _MOST_RIVALS):
         scope = search.within({source})
         if not all(map(scope.holds, named)):
             # Of a product that the claim names, a source of another one says nothing.
@@ -326,20 +326,20 @@ class _Reader:
         texts = (claims, request.query, *(source.content for source in request.context))
         return next(filter(None, map(language_of, texts)), None)
 
-    def near(self, text: ClaimText, but: int) -> Iterator[int]:
-        """The other sources with the words of a claim in one place, but for numbers and names; of a short one only the first words.
+    def near(self, text: ClaimText, search: SourceSearch, but: int) -> Iterator[int]:
+        """The other sources with the words of a claim in one passage, but for numbers and names; of a short one only the first words.
 
         By their letters, without reading any; those that have the claim itself are left out.
         """
         if len(text.raw) > LONGEST:
             return
         listed = [word for word in text.words if len(word) > _SHORT and word.isalpha() and word in text.raw]
-        is_short = len(listed) <= 1
         # Without their first letters, which may be large ones; the longest stands in few sources.
-        rarest = " ".join(text.raw.split()[:-1][:_FIRST]) if is_short else max(listed, key=len)[1:-1]
-        words = [] if is_short else listed
+        rarest, roots = " ".join(text.raw.split()[:-1][:_FIRST]), list[str]()
+        if len(listed) > 1:
+            rarest, roots = max(listed, key=len)[1:-1], [word[1:_ROOT] for word in listed if not _varies(word)]
         for source, each in enumerate(self._answer.request.context):
-            is_near = source != but and rarest in each.content and _stand_together(rarest, words, each.content)
+            is_near = source != but and _stand_together(rarest, roots, search, source)
             if is_near and find_sentence(each.content, text.text) is None:
                 yield source
 
@@ -362,22 +362,25 @@ _AROUND = 200
 """Characters on each side of a word that are a place, and half of those between two places."""
 
 
+@lru_cache(maxsize=4096)
 def _varies(word: str) -> bool:
     """Tells whether a word is a number or a month, in whose place a source may have another one."""
     return number_word(word) is not None or month_pattern().match(word) is not None
 
 
-def _stand_together(longest: str, words: Sequence[str], content: str) -> bool:
-    """Tells whether words, but for those that vary, stand around one of them in a text."""
-    if not all(word[1:_ROOT] in content or _varies(word) for word in words):
-        return False
+def _stand_together(longest: str, roots: Sequence[str], search: SourceSearch, source: int) -> bool:
+    """Tells whether the roots of words stand in a passage with one of them, or around it in a table."""
+    content = search.content(source)
     start = content.find(longest)
     while start >= 0:
         ensure_time()
-        place = content[max(0, start - _AROUND) : start + _AROUND]
-        if all(word[1:_ROOT] in place or _varies(word) for word in words):
-            return True
-        start = content.find(longest, start + _AROUND // 2)
+        place, behind = content[max(0, start - _AROUND) : start + _AROUND], start + _AROUND // 2
+        if all(root in place for root in roots):
+            passage = search.passages_with(source, start, start + len(longest))
+            if passage is None or "|" in place or all(root in content[slice(*passage)] for root in roots):
+                return True
+            behind = passage.end
+        start = content.find(longest, behind)
     return False
 
 

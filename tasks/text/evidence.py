@@ -259,6 +259,10 @@ class SourceSearch:
         """The texts of its sources."""
         return [self.content(source) for source in self.sources]
 
+    def passages_with(self, source_index: int, start: int, end: int) -> Span | None:
+        """The passages of a source from ``start`` to ``end``; None if they are more than a window."""
+        return self._words.passages_with(source_index, start, end)
+
     def metadata(self, source_index: int) -> Mapping[str, Any]:
         """The metadata of a source."""
         return self._words.sources[source_index].metadata
