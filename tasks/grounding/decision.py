@@ -183,7 +183,7 @@ class Decider:
 
         It contradicts a source that has another quotation in that place. Titles of works are no quotations; what has gaps, or the same words in another order, can't be compared.
         """
-        sources = [" ".join(words(content)) for content in self._search.contents]
+        sources = [" ".join(words(content)) for content in map(self._search.content, self._search.sources)]
         for span in self._quotes:
             quoted = self._claim.text[span.start : span.end]
             if any(f" {self._plain(span)} " in f" {source} " for source in sources) or _is_title(quoted):

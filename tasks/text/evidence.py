@@ -133,14 +133,6 @@ class SourceWords:
         """The content words of the metadata of each source."""
         return [metadata_stems(source.metadata) for source in self.sources]
 
-    def passages_with(self, source: int, start: int, end: int) -> Span | None:
-        """The passages of a source from ``start`` to ``end``; None if they are more than a window."""
-        ensure_time()
-        spans = passages_around(self.sources[source].content, start, end) or self.passages(source)
-        first = _passage_at(spans, start)
-        last = min(bisect_left(spans, end, lo=first, key=_END_OF), len(spans) - 1)
-        return None if last - first >= WINDOW else Span(spans[first][0], spans[last][1])
-
 
 def begin_search(sources: Sequence[SourceContext], vocabulary: Collection[str]) -> "SourceSearch":
     """A new search over all sources of a job, for every content word of every statement to search for."""
@@ -254,14 +246,13 @@ class SourceSearch:
         """The text of a source."""
         return self._words.sources[source_index].content
 
-    @property
-    def contents(self) -> list[str]:
-        """The texts of its sources."""
-        return [self.content(source) for source in self.sources]
-
     def passages_with(self, source_index: int, start: int, end: int) -> Span | None:
         """The passages of a source from ``start`` to ``end``; None if they are more than a window."""
-        return self._words.passages_with(source_index, start, end)
+        ensure_time()
+        spans = passages_around(self.content(source_index), start, end) or self._words.passages(source_index)
+        first = _passage_at(spans, start)
+        last = min(bisect_left(spans, end, lo=first, key=_END_OF), len(spans) - 1)
+        return None if last - first >= WINDOW else Span(spans[first][0], spans[last][1])
 
     def metadata(self, source_index: int) -> Mapping[str, Any]:
         """The metadata of a source."""
@@ -285,7 +276,7 @@ class SourceSearch:
         """The passages of the earliest source that has a text's characters as whole words; None also for more than a window."""
         for source in self.sources:
             if (start := _find_words(text, self.content(source))) is not None:
-                return self._words.passages_with(source, start, start + len(text))
+                return self.passages_with(source, start, start + len(text))
         return None
 
     def best(self, statement: frozenset[str], source_index: int) -> Match | None:

@@ -60,24 +60,17 @@ class SourceIndex:
         searched = vocabulary | _MARK
         numbers = self.numbers if any(stem[0] <= _DIGIT_END for stem in vocabulary) else ()
         postings: Postings = {}
-        piece = 0
-        for stem in filter(searched.__contains__, self.stems):
-            if stem == BREAK:
-                piece += 1
-            elif (pieces := postings.get(stem)) is None:
-                postings[stem] = [piece]
-            elif pieces[-1] != piece:
-                pieces.append(piece)
-        piece = 0
-        for number in filter(searched.__contains__, numbers):
-            if number == BREAK:
-                piece += 1
-                continue
-            pieces = postings.setdefault(number, [])
-            # A number word may stand further on.
-            at = bisect_left(pieces, piece)
-            if at == len(pieces) or pieces[at] != piece:
-                pieces.insert(at, piece)
+        for stems in (self.stems, numbers):
+            piece = 0
+            for stem in filter(searched.__contains__, stems):
+                if stem == BREAK:
+                    piece += 1
+                    continue
+                pieces = postings.setdefault(stem, [])
+                # A number word may stand further on than a number.
+                at = bisect_left(pieces, piece)
+                if at == len(pieces) or pieces[at] != piece:
+                    pieces.insert(at, piece)
         return postings
 
 
