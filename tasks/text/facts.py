@@ -107,9 +107,6 @@ _SIGN_OF = {
 }
 _VERSION = re.compile(r"\d+\.[1-9]\d*0")
 """The number of a version, a clause or a room where no unit follows: 3.10 is not 3.1."""
-_UP_TO = re.compile(r"\s?(?:[-–]|bis|to|till|until|and|à|a|al|alle|e|et|y|und|tot|hasta)\s?")
-"""Between two hours of which the last alone is marked as one: from 9 to 18 Uhr."""
-_HOUR = re.compile(r"\d+(?:[:.]\d+)?")
 _YEAR = re.compile(r"(?:1[1-9]|20)\d\d\Z")
 _HAN = re.compile("[\u3400-\u9fff\u3040-\u30ff]")
 _TIMES = frozenset({"second", "month"})
@@ -246,9 +243,6 @@ class _Reader:
             return self._digits_of_date(at)
         if token.kind == "number":
             if self._opens and _CLAUSE_NUMBER.match(self._text, token.start):
-                return at + 1
-            if _day(token.text) and (time := self._until(at)) is not None:
-                self._time(token, time)
                 return at + 1
             return self._month_date(at) or self._number(at, _value(token.text), token)
         if token.kind in {"address", "code"}:
@@ -570,7 +564,8 @@ class _Reader:
     def _digits_of_date(self, at: int) -> int:
         token = self._tokens[at]
         if token.kind == "time":
-            self._time(token, self._until(at) or token.text)
+            clock = frozenset({("clock", _seconds(token.text))})
+            self._add(Kind.DATE, token.start, token.end, clock, frozenset({"clock"}))
             return at + 1
         parts = [int(part) for part in re.findall(r"\d+", token.text)]
         if token.text[:4].isdigit():
@@ -586,19 +581,6 @@ class _Reader:
             month, day = day, month
         self._date(token.start, token.end, year, month, day)
         return at + 1
-
-    def _until(self, at: int) -> str | None:
-        """The time that opens a range, written like the one that closes it: from 6 to 8 p.m. None where none follows."""
-        token = self._tokens[at]
-        for later in self._tokens[at + 1 : at + 3]:
-            if later.kind == "time" and _UP_TO.fullmatch(self._text, token.end, later.start):
-                alike = _HOUR.sub(token.text, later.text)
-                # From 9 to 2 p.m.
-                return alike if _seconds(alike) <= _seconds(later.text) else token.text
-        return None
-
-    def _time(self, token: _Token, raw: str) -> None:
-        self._add(Kind.DATE, token.start, token.end, frozenset({("clock", _seconds(raw))}), frozenset({"clock"}))
 
     def _date(self, start: int, end: int, year: int, month: int, day: int) -> None:
         covers = {("date", y, m, d) for y in {year, 0} for m in {month, 0} for d in {day, 0} if (y, m, d) != (0, 0, 0)}
