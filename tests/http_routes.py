@@ -78,7 +78,7 @@ RULES: dict[str, Rule] = {
     "POST /openai/v1/completions": Rule(Role.SUBMIT, {"json": {"model": "nosuch", "prompt": "Why?"}}, finds=False),
     "GET /openai/v1/models": READ,
     "GET /openai/v1/models/{model:path}": READ,
-    "POST /openai/v1/responses": Rule(Role.SUBMIT, {"json": {"input": "Why?", "background": True}}),
+    "POST /openai/v1/responses": Rule(Role.SUBMIT, {"json": {"input": "Why?", "sources": [], "background": True}}),
     "GET /openai/v1/responses/{response}": Rule(
         Role.READ, queries=("/openai/v1/responses/{response}?stream=true&starting_after=1",)
     ),

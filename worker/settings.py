@@ -4,7 +4,7 @@ import os
 import re
 import tomllib
 from base64 import b64decode
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from difflib import get_close_matches
 from importlib import import_module
@@ -550,7 +550,7 @@ def load_settings(**overrides: Any) -> Settings:
         raise ConfigurationError(_not_json(error)) from None
     except ValidationError as error:
         problems = "; ".join(
-            f"{'_'.join(('NIGHTDESK', *map(str, problem['loc']))).upper()}: {_words_of(problem)}"
+            f"{'_'.join(map(str, ('NIGHTDESK', *problem['loc'][:1]))).upper()}: {_inside(problem['loc'])}{_words_of(problem)}"
             for problem in error.errors(include_input=False, include_url=False)
         )
         raise ConfigurationError(problems) from None
@@ -566,6 +566,11 @@ def _not_json(error: SettingsError) -> str:
     cause = error.__cause__
     place = f": {cause.msg} at character {cause.pos + 1}" if isinstance(cause, JSONDecodeError) else ""
     return f"{name} is not the JSON it should be{place}"
+
+
+def _inside(location: Sequence[int | str]) -> str:
+    """The place at fault inside of the JSON of a variable."""
+    return ".".join(map(str, location[1:])) + ": " if location[1:] else ""
 
 
 def _words_of(problem: Any) -> str:

@@ -164,7 +164,7 @@ def test_an_unreachable_redis_is_reported(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_a_hint_that_redis_refuses_is_told_with_the_reason(redis_url: str) -> None:
     async def work(doorbell: CeleryDoorbell) -> None:
-        with pytest.raises(BrokerUnavailable, match="a hint could not be sent: Redis refuses the login"):
+        with pytest.raises(BrokerUnavailable, match="workers could not be woken over Redis: Redis refuses the login"):
             await doorbell.hint(Step.CHECK, [uuid4()])
 
     parts = urlsplit(redis_url)

@@ -450,8 +450,11 @@ def test_errors_name_the_parameter_and_a_late_answer_is_not_ordered_again(
     door: Door, client: openai.OpenAI, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(openai.BadRequestError) as refused:
-        client.responses.create(model="nightdesk", input="Why?", temperature=9)
+        client.responses.create(model="nightdesk", input=INPUT, temperature=9)
     assert (refused.value.param, refused.value.type) == ("temperature", "invalid_request_error")
+    with pytest.raises(openai.BadRequestError, match="no text of a prompt is taken for a source") as refused:
+        client.responses.create(model="nightdesk", input=f"{SOURCE} Why?")
+    assert refused.value.param == "sources"
     with pytest.raises(openai.NotFoundError):
         client.responses.retrieve("resp_nothing")
     monkeypatch.setattr(openai_responses, "LONGEST_S", 0.0)

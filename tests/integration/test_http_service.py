@@ -618,7 +618,7 @@ def test_a_stop_answers_those_who_wait_at_once(servers: Servers, tmp_path: Path,
 def test_a_poll_ends_with_its_connection(door: Door) -> None:
     job = UUID(door.http.post("/v1/jobs", json=question(1)).json()["job_id"])
     host, port = door.url.removeprefix("http://").split(":")
-    order = b'{"input": "Why?"}'
+    order = b'{"input": "Why?", "sources": []}'
     head = b"Host: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(order)
     for request in (
         f"GET /v1/jobs/{job}?wait=60 HTTP/1.1\r\nHost: localhost\r\n\r\n".encode(),

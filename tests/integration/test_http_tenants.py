@@ -285,7 +285,7 @@ def test_a_key_submits_no_more_jobs_than_it_may(door: Door, limits: dict[str, in
         assert first.status_code == 202, "nothing of what was refused counts"
         assert client.post("/v1/jobs", json=JOB, headers={"Idempotency-Key": name}).status_code == 200
         assert client.post("/v1/jobs", json=JOB).status_code == 202, "a job that is known does not count"
-        order = client.post("/openai/v1/responses", json={"input": "Why?", "background": True})
+        order = client.post("/openai/v1/responses", json={"input": "Why?", "sources": [], "background": True})
         assert (order.status_code, order.json()["error"]["code"]) == (429, "rate_limit_exceeded")
         assert free.post("/v1/batches", content=lines, headers=LINES).status_code == 202, "another key of the tenant"
         client.post(f"/v1/jobs/{first.json()['job_id']}/cancel")

@@ -111,7 +111,7 @@ def _window_state(text: str) -> str:
 def money_line(status: BatchStatus) -> str:
     """The money of a batch in a few columns: spent, of the ceiling."""
     if status.spent_usd is None:
-        return spent_of(status)
+        return f"cost {spent_of(status)}"
     ceiling = "" if status.max_cost_usd is None else f" of {plain_usd(status.max_cost_usd)}"
     if not (status.spent_usd or status.reserved_usd or ceiling):
         return ""

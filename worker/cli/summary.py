@@ -81,18 +81,32 @@ def describe(accepted: "Accepted") -> str:
     return text
 
 
-def earlier_lines(status: BatchStatus, batch: "NewBatch") -> list[str]:
-    """The batch that the same input has already, with the way to pay anew, and the ceiling that it keeps."""
+def earlier_lines(status: BatchStatus) -> list[str]:
+    """The batch that the same input has already, with the way to pay anew."""
     name = f" ({status.name})" if status.name else ""
     state = "takes its answers" if status.final == status.jobs else "goes on with it"
-    lines = [
+    return [
         f"same input as batch {status.batch_id}{name}",
         f"{status.final:,} of {status.jobs:,} jobs final: {state}; --again pays anew",
     ]
-    now = datetime.now(UTC)
-    if status.not_before != batch.not_before and (status.not_before or now) > now:
+
+
+def kept_lines(status: BatchStatus, batch: "NewBatch") -> list[str]:
+    """The options of a command that the batch of the same input does not take, each with the way to change it."""
+    lines = []
+    waits = status.not_before is not None and status.not_before > datetime.now(UTC)
+    options = [
+        option
+        for option, own, typed in (
+            ("--not-before", status.not_before, batch.not_before),
+            ("--window", status.window, batch.window),
+            ("--deadline", status.deadline, batch.deadline),
+        )
+        if own != typed and (typed is not None or (waits and own is status.not_before))
+    ]
+    if options and status.final < status.jobs:
         lines.append(
-            f"it begins at the time of its order; for another, end it and run it with --again:\n  nightdesk cancel {status.batch_id}"
+            f"the batch's {', '.join(options)} {'stay as they are' if options[1:] else 'stays as it is'}; for another, end it and hand it in with --again:\n  nightdesk cancel {status.batch_id}"
         )
     if (ceiling := raised_ceiling(status, batch)) is not None:
         lines.append(f"its ceiling is {plain_usd(ceiling)} USD now: jobs that were held for it go on")

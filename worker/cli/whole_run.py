@@ -32,7 +32,7 @@ from worker.cli.submitting import (
     new_submission,
     resume_lanes,
 )
-from worker.cli.summary import Report, describe, earlier_lines, raised_ceiling
+from worker.cli.summary import Report, describe, earlier_lines, kept_lines, raised_ceiling
 from worker.cli.terminal import actor, tell, warn
 from worker.cli.waiting import BatchRun, Watch, naming_full_disk
 from worker.ledger.database import HOT_S
@@ -170,8 +170,11 @@ class _WholeRun:
 
     def take(self, earlier: BatchStatus, submission: Submission) -> None:
         """Goes on with the batch that the same input has already, and says so."""
-        if self.request.waits and not self.request.quiet:
-            for line in earlier_lines(earlier, submission.batch):
+        if not self.request.quiet:
+            for line in [
+                *(earlier_lines(earlier) if self.request.waits else ()),
+                *kept_lines(earlier, submission.batch),
+            ]:
                 tell(line)
         self.raised = raised_ceiling(earlier, submission.batch)
         self.earlier, self.batch_id, self.submission = earlier, earlier.batch_id, None
@@ -184,6 +187,8 @@ class _WholeRun:
             run = BatchRun(watch, self.batch_id, force=request.force)
             await resume_lanes(ledger, opened, self.accepted)
             accepted = None if self.submission is None else await self._submit(run, self.submission)
+            if self.raised is not None and self.batch_id is not None:
+                await ledger.actions.set_budget(self.batch_id, self.raised, actor())
             if not request.waits:
                 accepted = accepted or await _accepted(ledger, self.earlier)
                 return Report(self.batch_id, self.earlier, Tally(), run.lines or (), 0.0, accepted=accepted)
@@ -242,8 +247,6 @@ class _WholeRun:
         batch_id = run.batch_id
         assert batch_id is not None
         elsewhere = [line.job_id for line in await run.input_lines() if isinstance(line, Repeated)]
-        if self.raised is not None:
-            await run.watch.ledger.actions.set_budget(batch_id, self.raised, actor())
         status = await run.watch.patiently(lambda: run.watch.ledger.reading.batch_status(batch_id))
         for_a_person = sum(jobs for reason, jobs in status.held.items() if HeldReason(reason).needs_person)
         if self._staffs(run) and (status.final + for_a_person < status.jobs or await run.watch.still_moving(elsewhere)):

@@ -140,10 +140,12 @@ def read_order(raw: Any, catalog: Installation) -> tuple[CreateResponse, dict[st
     order = parse_order(raw)
     job = _job_of(order, catalog.knows)
     require_served(order.model, catalog)
+    if order.sources is None and not job["context"]:
+        raise invalid(_NO_SOURCES, "sources")
     config = job["config"]
     if config.get("output_schema") is not None and catalog.only_quotes(config.get("provider")):
         detail = "the provider 'extractive' quotes sentences, and fills no schema; name another provider in model"
-        raise invalid(detail, "text.format")
+        raise invalid(detail, "tools" if order.tools else "text.format")
     return order, job
 
 
@@ -164,6 +166,11 @@ def _job_of(order: CreateResponse, is_provider: Callable[[str], bool]) -> dict[s
         "priority": order.priority if order.priority is not None else PRIORITY if waits else 0,
     }
 
+
+_NO_SOURCES = (
+    "is missing, and no text of a prompt is taken for a source: send them here (extra_body of a client), as files, or as texts with "
+    "a title; [] asks without any"
+)
 
 _PARAMETERS = {
     "query": "input",

@@ -65,7 +65,7 @@ async def batch_overview(ledger: PostgresLedger, batch_id: UUID) -> Overview:
 
 RELEASES = {
     HeldReason.BUDGET: (
-        "the batch's budget is used up",
+        "what is left of the batch's budget pays for no further call",
         "'nightdesk release {batch} --max-cost-usd USD' with a new ceiling for the whole batch",
     ),
     HeldReason.KEY_BUDGET: (

@@ -110,7 +110,7 @@ class CeleryDoorbell:
     async def hint(self, step: Step, job_ids: Sequence[UUID], *, urgent: bool = False) -> None:
         """Sends a hint message."""
         arguments = [[str(job_id) for job_id in job_ids], urgent]
-        async with self._answering("a hint could not be sent"):
+        async with self._answering("workers could not be woken over Redis"):
             if not self._is_loaded:
                 # It says at once what is wrong; Celery would try again until the time is over.
                 await self._redis.ping()

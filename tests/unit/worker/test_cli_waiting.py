@@ -20,7 +20,7 @@ from worker.cli import progress, waiting
 from worker.cli.commands import batch_list
 from worker.cli.progress import LineReporter, Reporter
 from worker.cli.session import Session
-from worker.cli.summary import earlier_lines, held_lines
+from worker.cli.summary import held_lines, kept_lines
 from worker.cli.waiting import DiskFull, Watch
 from worker.ledger.fleet import LaneNotice
 from worker.ledger.postgres import PostgresLedger
@@ -236,11 +236,21 @@ def test_jobs_that_no_period_of_a_budget_has_room_for_end_the_wait() -> None:
     )
 
 
-@pytest.mark.parametrize(("year", "waits"), [(9000, True), (2000, False)])
-def test_a_batch_that_begins_later_than_it_is_asked_for_says_how_to_begin_now(year: int, *, waits: bool) -> None:
-    earlier = status({"scheduled": 2}, not_before=datetime(year, 1, 1, tzinfo=UTC))
-    lines = earlier_lines(earlier, NewBatch(BATCH, "default"))
-    assert (f"nightdesk cancel {BATCH}" in lines[-1]) == waits
+@pytest.mark.parametrize(
+    ("own", "typed", "start"),
+    [
+        (datetime(9000, 1, 1, tzinfo=UTC), {}, "--not-before stays"),
+        (datetime(2000, 1, 1, tzinfo=UTC), {}, None),
+        (None, {"not_before": datetime(2000, 1, 1, tzinfo=UTC), "window": "22:00-06:00 UTC"}, "--not-before, --window stay"),
+        (None, {"max_cost_usd": Decimal(1)}, "ceiling stays"),
+    ],
+)  # fmt: skip
+def test_an_option_that_a_batch_does_not_take_again_is_told(
+    own: datetime | None, typed: dict[str, Any], start: str | None
+) -> None:
+    lines = kept_lines(status({"scheduled": 2}, not_before=own), NewBatch(BATCH, "default", **typed))
+    assert [start in line and str(BATCH) in line for line in lines if start] == [True] * (start is not None)
+    assert len(lines) == (start is not None)
 
 
 def test_a_line_that_says_the_same_comes_at_growing_pauses(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -105,11 +105,11 @@ def test_a_missing_provider_setting_is_named(
     ("value", "message"),
     [
         ("{not json", "NIGHTDESK_|providers"),
-        ('{"mine": {"kind": "telepathy"}}', "NIGHTDESK_PROVIDERS_MINE_KIND"),
+        ('{"mine": {"kind": "telepathy"}}', "NIGHTDESK_PROVIDERS: mine.kind: "),
         ('{"mine": {"kind": "openai", "base_url": "http://u:pw@h"}}', "must not hold credentials"),
         ('{"mine": {"kind": "openai", "base_url": "http://h/v1?key=pw"}}', "must end before the '\\?'"),
         ('{"mine": {"kind": "openai", "base_url": "h:80"}}', "must begin with http"),
-        ('{"mine": {"kind": "openai", "key": "sk-secret"}}', "NIGHTDESK_PROVIDERS_MINE_KEY"),
+        ('{"mine": {"kind": "openai", "key": "sk-secret"}}', "NIGHTDESK_PROVIDERS: mine.key: "),
     ],
 )
 def test_settings_that_are_wrong_are_refused_without_repeating_them(
