@@ -8,10 +8,11 @@ import pytest
 
 from schemas.failure import FailureKind
 from schemas.generation import AnswerProtocol
+from schemas.job import JobRequest
 from schemas.model_call import FinishReason
 from tasks.answers.postprocess import postprocess
 from tasks.errors import ConfigurationError, ProviderError
-from tasks.ports import Call, Provider
+from tasks.ports import Call, Provider, Turn
 from tests.providers import ANTHROPIC, CHAT, EXTRACTIVE, KEY, OPENAI, OPENS, Kind, ask, fails, plan, question
 from tests.stub import faults
 from tests.stub.server import Stub
@@ -418,6 +419,36 @@ def test_a_redirect_names_the_address_and_a_gateway_the_words_behind_it(stub: St
 
 
 # ---- turns -----------------------------------------------------------------------------------------------------
+
+
+def test_geminis_word_for_a_wrong_key(stub: Stub) -> None:
+    message = "API key not valid. Please pass a valid API key."
+    stub.then(faults.status(400, [{"error": {"code": 400, "message": message, "status": "INVALID_ARGUMENT"}}]))
+
+    assert fails(preset("gemini", stub)).kind is FailureKind.AUTHENTICATION
+
+
+@pytest.mark.parametrize(
+    ("config", "turns"),
+    [
+        ({}, ["extractive", "ollama:llama3.2:3b", "openai"]),
+        ({"provider": "openai", "model": "m"}, ["openai:m", "extractive", "ollama:llama3.2:3b", "openai"]),
+        ({"provider": "openai"}, ["openai", "extractive", "ollama:llama3.2:3b"]),
+        ({"fallbacks": ["vllm"]}, ["extractive", "vllm"]),
+        ({"fallbacks": ["extractive"]}, ["extractive"]),
+    ],
+)
+def test_whom_a_job_asks_in_turn(config: dict[str, Any], turns: list[str]) -> None:
+    fallbacks = ("extractive", "ollama:llama3.2:3b", "openai")
+    providers = ConfiguredProviders(Settings(fallbacks=fallbacks), {})
+    request = JobRequest(query="q", context=["c"], config=config)
+
+    assert providers.turns(request.config) == tuple(map(Turn.parse, turns))
+
+
+def test_a_fallback_of_the_settings_that_there_is_not_stops_the_process() -> None:
+    with pytest.raises(ConfigurationError, match="NIGHTDESK_FALLBACKS names 'opneai:x'"):
+        ConfiguredProviders(Settings(fallbacks=("opneai:x",)), {})
 
 
 def test_a_call_is_planned_without_the_network() -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from schemas.generation import Lane
 from schemas.model_call import Usage
+from schemas.states import JobState
 from tests.lane_harness import LaneHarness, lane_jobs, over
 from tests.stub.server import Stub, running_stub
 from worker.ledger.packing import reply_text
@@ -208,6 +209,20 @@ def test_auto_moves_up_through_the_windows_and_pays_each_answer_once(database_ur
         assert sum(stub.billed.values()) == 4
         late = await harness.rows("SELECT id FROM job WHERE state <> 'available' OR deadline < nightdesk_now()")
         assert late == []
+
+    over(database_url, stub, scenario, unobserved=24 * HOUR)
+
+
+def test_auto_asks_at_once_where_the_model_has_no_window(database_url: str, stub: Stub) -> None:
+    async def scenario(harness: LaneHarness) -> None:
+        stub.background.refuses = "background_options.completion_window is not supported with this model"
+        await harness.submit(*lane_jobs(2), time_left=10 * HOUR)
+        await harness.generate()
+        assert await state_of(harness) == {"available check": 2}
+        assert (await harness.tally())["standard", "ok"] == 2
+        (job_id,) = await harness.submit(*lane_jobs(1, Lane.BACKGROUND))
+        await harness.generate()
+        assert (await harness.ledger.reading.job_detail(job_id)).view.state is JobState.FAILED
 
     over(database_url, stub, scenario, unobserved=24 * HOUR)
 

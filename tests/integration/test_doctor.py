@@ -198,9 +198,30 @@ def test_only_workers_that_listen_are_waited_for(installation: Installation) -> 
         assert list(answers(installation)) == ["workers"]
 
 
+def test_a_redis_that_hides_its_clients_still_takes_the_question(installation: Installation) -> None:
+    parts = urlsplit(installation.servers.redis_url)
+    limited = urlunsplit(parts._replace(netloc=f"guest:s3cret@{parts.hostname}:{parts.port}"))
+    with redis.Redis.from_url(installation.servers.redis_url) as client:
+        client.acl_setuser(
+            "guest", enabled=True, passwords=["+s3cret"], keys="*", channels="*", commands=["+@all", "-client|list"]
+        )
+        installation.monkeypatch.setenv("NIGHTDESK_REDIS_URL", limited)
+        try:
+            assert count_listeners(limited) is None
+            assert list(answers(installation)) == ["workers"]
+        finally:
+            client.acl_deluser("guest")
+
+
 def answers(installation: Installation) -> dict[str, str]:
     """Findings of one examination, workers included."""
     return {finding.check: finding.what for finding in asyncio.run(examine()).findings}
+
+
+def test_one_url_without_the_other(installation: Installation) -> None:
+    installation.monkeypatch.delenv("NIGHTDESK_REDIS_URL")
+    finding = installation.finding("settings")
+    assert "NIGHTDESK_REDIS_URL is not set" in finding.what
 
 
 def test_embedded_servers_that_do_not_run(installation: Installation, tmp_path: Path) -> None:
@@ -216,6 +237,20 @@ def test_embedded_servers_that_do_not_run(installation: Installation, tmp_path: 
 
 
 # ---- jobs ------------------------------------------------------------------------------------------------------
+
+
+def test_embedded_servers_that_ended_under_their_workers(installation: Installation, tmp_path: Path) -> None:
+    installation.monkeypatch.delenv("NIGHTDESK_REDIS_URL")
+    installation.monkeypatch.delenv("NIGHTDESK_DATABASE_URL")
+    installation.monkeypatch.setenv("NIGHTDESK_HOME", str(tmp_path / "home"))
+    (tmp_path / "home" / "workers").mkdir(parents=True)
+    (tmp_path / "home" / "workers" / "generate.pid").touch()
+
+    report = asyncio.run(examine())
+
+    assert [finding.check for finding in report.findings] == ["embedded", "embedded"]
+    assert report.worst is Severity.UNREACHABLE
+    assert all("nightdesk up" in finding.remedy for finding in report.findings)
 
 
 def test_jobs_without_a_worker_are_a_problem(installation: Installation) -> None:

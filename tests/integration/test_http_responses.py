@@ -275,6 +275,18 @@ def test_an_abstention_is_a_refusal_to_fill_a_schema(client: openai.OpenAI, hand
     assert plain.output_text == "Not there.", "without a schema it is a text"
 
 
+@pytest.mark.parametrize("model", ["nightdesk", "extractive", "extractive-4"])
+def test_the_offline_provider_is_not_asked_to_fill_a_schema(client: openai.OpenAI, model: str) -> None:
+    with pytest.raises(openai.BadRequestError, match="fills no schema"):
+        client.responses.parse(model=model, input=INPUT, text_format=Period)
+    with pytest.raises(openai.BadRequestError, match="fills no schema") as refused:
+        client.chat.completions.parse(model=model, messages=MESSAGES, response_format=Period)
+    assert refused.value.param == "response_format"
+    config = {"config": {"output_schema": Period.model_json_schema()}}
+    with pytest.raises(openai.BadRequestError, match="fills no schema"):
+        client.responses.create(model=model, input=INPUT, extra_body=config)
+
+
 def test_a_chat_is_answered_from_its_sources(client: openai.OpenAI, hands: Hands) -> None:
     for sources, messages in (
         ([{"content": SOURCE, "title": "lease.txt"}], [{"role": "user", "content": "How long is the notice period?"}]),

@@ -1,3 +1,4 @@
+import json
 import shutil
 import socket
 from collections.abc import Callable, Iterator
@@ -55,6 +56,30 @@ def test_ports_lost_between_looking_and_listening(
             stack.enter_context(listener(port))
         assert stored(start(running_home, options)) == (["a"], ["a"])
     assert not ports(running_home) & lost
+
+
+def test_ports_lost_to_another_home(
+    running_home: Path, home: Path, options: LocalOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start(running_home, options)
+    used = status(running_home)
+    start(home, options)
+    own = ports(home)
+    stop(home, options)
+    note = home / "local" / "ports.json"
+    note.write_text(json.dumps({"postgres": used.postgres.port, "valkey": used.valkey.port}))
+    looks: list[int] = []
+    real = home_module.is_free
+    used_ports = ports(running_home)
+
+    def free_at_first_sight(port: int) -> bool:
+        looks.append(port)
+        return looks.count(port) == 1 if port in used_ports else real(port)
+
+    monkeypatch.setattr(home_module, "is_free", free_at_first_sight)
+    assert start(home, options).started == {"postgres", "valkey"}
+    assert not ports(home) & (used_ports | own)
+    assert status(running_home) == used
 
 
 def ports(home: Path) -> set[int]:

@@ -99,6 +99,16 @@ def test_claims_are_paired_by_text_and_listed_where_text_or_verdict_differs() ->
     assert difference.second.verdicts == {Verdict.SUPPORTED: 2, Verdict.CONTRADICTED: 1}
 
 
+def test_equal_answers_do_not_differ_whatever_they_cost() -> None:
+    fields: dict[str, Any] = {"citations": (citation(0),), "messages_snapshot": make_prompt().snapshot}
+    before, after = (answered("A [1].", claim("A."), cost=cost, **fields) for cost in ("0.01", "0.004"))
+    difference = Difference.of(before, after)
+
+    assert (difference.differs, difference.same_messages, difference.more_usd) == (False, True, Decimal("-0.006"))
+    unknown = Difference.of(before, replace(after, cost_usd=None, outcome=None))
+    assert (unknown.more_usd, unknown.second.view.ending, unknown.differs) == (None, "completed", True)
+
+
 async def test_stored_messages_that_do_not_give_their_hash_are_not_sent() -> None:
     provider = ScriptedProvider(answers())
     harness = GenerateHarness(Registry(provider))

@@ -125,6 +125,18 @@ async def test_a_fallback_that_cannot_be_called_is_passed_over(broken: ScriptedP
     assert await credit(harness) == ("first: refused", "broken: configuration")
 
 
+async def test_when_none_can_be_called_all_reasons_are_told() -> None:
+    harness = GenerateHarness(Registry(Unplannable(name="first"), fallbacks=("nobody",)))
+    job, view = await to_its_end(harness)
+
+    assert view.state is JobState.FAILED
+    assert view.record is not None
+    assert view.record.failure is not None
+    assert view.record.failure.kind is FailureKind.CONFIGURATION
+    assert view.record.failure.message == "first has no such lane; no provider 'nobody' is configured"
+    assert await outcomes(harness, job) == []
+
+
 async def test_under_a_ceiling_a_provider_without_a_price_is_passed_over() -> None:
     unpriced = ScriptedProvider(answers(), name="first", reserve_usd=None)
     harness = GenerateHarness(Registry(unpriced, second(), fallbacks=("second",)))

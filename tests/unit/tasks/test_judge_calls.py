@@ -8,16 +8,20 @@ from typing import Any
 import pytest
 
 from schemas.failure import FailureKind
+from schemas.generation import CheckerName
 from schemas.grounding import Verdict
+from schemas.job import JobRequest, Recheck
 from schemas.states import HeldReason, JobState, Outcome, Step
 from tasks.calls.paid_call import MAX_UNKNOWN
 from tasks.calls.retry import RetryPolicy
 from tasks.errors import ProviderError
-from tasks.ports import Call
+from tasks.ports import Advance, Call
+from tests.builders import closed_ok, make_attempt, make_final
 from tests.judge_harness import (
     LEASE,
     PARAPHRASE,
     QUOTE,
+    SOURCE,
     JudgeHarness,
     check_answer,
     claims_of,
@@ -172,3 +176,23 @@ async def test_a_judge_of_unknown_price_is_not_asked_under_a_ceiling() -> None:
 
 
 # ---- checking again --------------------------------------------------------------------------------------------
+
+
+async def test_a_recheck_calls_the_judge_again_and_never_generates() -> None:
+    harness = judge_harness(verdicts_reply(verdict(1, "supported", QUOTE)), verdicts_reply(verdict(1, "unsupported")))
+    request = JobRequest(query="q", context=({"content": SOURCE},), config={"on_ungrounded": "retry"})
+    await harness.submit(request)
+    (job,) = await harness.ledger.queue.lease(Step.GENERATE, "w", LEASE, 1)
+    attempt = make_attempt(job)
+    await harness.ledger.attempts.open_attempts([attempt])
+    then = Advance(JobState.AVAILABLE, Step.CHECK, 0)
+    await harness.ledger.attempts.close_attempts([closed_ok(job, attempt, f"{PARAPHRASE} [1]", then=then)])
+    (job,) = await harness.ledger.queue.lease(Step.CHECK, "w", LEASE, 1)
+    await harness.ledger.queue.finish([make_final(job)])
+
+    for run_, expected in ((2, Verdict.SUPPORTED), (3, Verdict.UNSUPPORTED)):
+        recheck = Recheck(checkers=(CheckerName.LEXICAL, CheckerName.JUDGE), judge="scripted")
+        assert await harness.ledger.actions.recheck([job.job_id], recheck, "ada") == [job.job_id]
+        view = await harness.finish()
+        assert (view.run, view.round, claims_of(view)[0].verdict) == (run_, 0, expected)
+    assert [purpose for purpose, _, _ in await harness.outcomes()] == ["generate", "judge", "judge"]

@@ -134,6 +134,16 @@ def test_an_answer_that_was_not_rendered_is_returned_unchanged() -> None:
     assert "no canonical form" in result.warnings[-1]
 
 
+def test_a_supplied_answer_is_not_restyled() -> None:
+    request = JobRequest(context=CONTEXT, response="The night desk opens at nine [1].")
+    job = leased_for_check(request, "")
+    final = examine(job, monotonic())
+    assert isinstance(final, FinalJob)
+    result = restyle(view_of_final(final, datetime.now(UTC)), CitationStyle.FOOTNOTE)
+    assert result.response == request.response
+    assert "stays unchanged" in result.warnings[-1]
+
+
 def test_claims_that_were_not_verified_stay_listed_where_a_list_can_stand() -> None:
     for style, output_format in product(CitationStyle, FORMATS):
         moved = restyle(view(SEGMENTS), style, output_format)

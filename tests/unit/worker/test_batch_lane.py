@@ -20,15 +20,37 @@ from tasks.estimates.estimate import first_lease
 from tasks.lanes.choice import LaneChooser
 from tasks.lanes.parking import call_of, document_of, open_call
 from tasks.ports import Leased, NewBatch
-from tasks.ports.remote_batches import Candidates, Intent, OpenBatch, PendingCall
+from tasks.ports.remote_batches import Candidates, Intent, OpenBatch, PendingCall, WaitingCalls
 from tasks.prompting.messages import render
 from tests.builders import make_attempt
 from tests.scripted_provider import Registry, ScriptedProvider
 from worker.lanes.collection import BatchLane
+from worker.lanes.pace import Work, take_turns
 from worker.lanes.settlement import Settlement
 from worker.lanes.unserved import FORGET_S
 
 K = FailureKind
+
+
+def test_a_lane_without_work_is_looked_at_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    turns = [*[Work.NOTHING] * 7, Work.MORE, Work.WAITING, ValueError("?"), Work.NOTHING, Work.NOTHING]
+    pauses: list[float] = []
+
+    async def turn() -> Work:
+        if not turns:
+            raise asyncio.CancelledError
+        work = turns.pop(0)
+        if isinstance(work, ValueError):
+            raise work
+        return work
+
+    async def note(seconds: float) -> None:
+        pauses.append(seconds)
+
+    monkeypatch.setattr("worker.lanes.pace.asyncio.sleep", note)
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(take_turns("calls", turn, timedelta(seconds=2)))
+    assert pauses == [2, 4, 6, 8, 10, 10, 10, 2, 2, 2, 4]
 
 
 def job(**config: Any) -> Leased:
@@ -223,3 +245,13 @@ def test_calls_that_no_batch_can_be_made_of_here_are_said_once_a_cause_and_repor
     assert [each.provider for each in calls.unserved.all()] == ["gone"]
     assert calls.unserved.providers == {"gone"}
     assert len(caplog.records) == 3
+
+
+def test_parked_calls_are_unserved_once_no_worker_sent_them_for_long() -> None:
+    calls = lane()
+    young = WaitingCalls("gone", "m", None, 3, 100, quiet=timedelta(minutes=14), oldest=timedelta(minutes=14))
+    assert asyncio.run(calls._send_gathered([young])) is False
+    assert calls.unserved.all() == [], "another worker may have the key, and create another batch just now"
+    old = replace(young, oldest=calls.pace.gathering.longest + calls.pace.create_within)
+    assert asyncio.run(calls._send_gathered([old])) is False
+    assert [each.provider for each in calls.unserved.all()] == ["gone"]

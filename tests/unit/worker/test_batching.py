@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from tasks.errors import LedgerError, LedgerUnavailable, SchemaMismatch, Unstorable
+from tasks.errors import BrokerUnavailable, LedgerError, LedgerUnavailable, SchemaMismatch, Unstorable
 from worker import batching
 from worker.batching import BATCH_ROWS, Batcher, OnError
 
@@ -216,6 +216,30 @@ def test_no_send_begins_while_the_loop_ends() -> None:
 
 
 # ---- what is left to the sweep -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("error", [BrokerUnavailable("away"), ZeroDivisionError("oops")])
+def test_rows_left_to_the_sweep_are_forgotten_and_the_next_still_arrive(
+    error: Exception, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+
+    async def scenario() -> list[int]:
+        arrived: list[int] = []
+
+        async def send(rows: Sequence[int]) -> None:
+            if 1 in rows:
+                raise error
+            arrived.extend(rows)
+
+        batcher = Batcher[int, None]("numbers", send, on_error=OnError.LEAVE, rows=2, wait=LONG)
+        for number in range(5):
+            batcher.add(number)
+        await batcher.close()
+        return arrived
+
+    assert asyncio.run(scenario()) == [2, 3, 4]
+    assert "2 numbers" in caplog.text
 
 
 def test_the_queue_of_a_hanging_receiver_is_bounded(caplog: pytest.LogCaptureFixture) -> None:

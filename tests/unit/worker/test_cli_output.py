@@ -25,6 +25,7 @@ from tests.unit.tasks.test_restyle import SEGMENTS, view
 from worker.cli.commands.cost_estimate import show_estimation
 from worker.cli.commands.job_commands import release_line
 from worker.cli.commands.stored_results import failed_lines
+from worker.cli.exits import OutputFailed
 from worker.cli.outfile import check_output, writing
 from worker.cli.styling import Styling, style_of
 from worker.cli.summary import Report, named_counts, run_lines
@@ -139,6 +140,11 @@ def test_an_unwritable_output_is_refused_before_the_work(tmp_path: Path) -> None
             check_output(output, [str(input_path)])
 
 
+def test_a_full_disk_is_reported_by_name() -> None:
+    with pytest.raises(OutputFailed, match="No space left"):
+        write(Path("/dev/full"), b"something")
+
+
 def test_results_are_rendered_again_only_for_another_style() -> None:
     stored = view(SEGMENTS)
     assert Styling().result(stored) == result_of(stored)
@@ -214,6 +220,12 @@ def test_a_wide_estimate_names_the_commands_of_a_trial(
     assert f"  nightdesk estimate {name} --like trial\n" in out
     show_estimation(estimation(299), as_json=False, files=files)
     assert "trial" not in capsys.readouterr().out
+
+
+def test_a_trial_without_enough_calls_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    show_estimation(estimation(10, trial_calls=1), as_json=False)
+    out = " ".join(capsys.readouterr().out.split())
+    assert "--like tells nothing of 10 calls: its batch has 1 answered call, and an estimate goes by 20 or more" in out
 
 
 def test_a_release_says_what_changed() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from schemas.states import Step
+from tasks.errors import InputError
 from tasks.ports import HintKey
 from tests.lent_ledger import LentLedger
 from worker.cli.summary import describe
@@ -79,6 +80,13 @@ def test_one_line_in_conflict_is_named_and_the_others_are_taken(
     assert first.batch_id != accepted.batch_id
 
 
+def test_all_or_none_takes_nothing_where_one_line_is_in_conflict(harness: SubmitHarness) -> None:
+    harness.submit(keyed(1))
+    with pytest.raises(InputError, match=r"1 of 3 lines can't be accepted; nothing was submitted"):
+        harness.submit(keyed(0), keyed(1, "changed"), keyed(2), strict=True)
+    assert len(asyncio.run(harness.ledger.reading.batches(9))) == 1
+
+
 def test_a_file_of_known_jobs_makes_no_batch_and_names_theirs(harness: SubmitHarness) -> None:
     first = harness.submit(keyed(0), keyed(1))
     second = harness.submit(keyed(2))
@@ -103,6 +111,13 @@ def test_a_batch_submitted_again_is_reported_as_known(harness: SubmitHarness) ->
     assert describe(again).startswith(f"batch {first.batch_id} was submitted before, at 20")
     assert describe(again).endswith("UTC: 2 jobs, nothing new")
     assert len(harness.output(again)) == 2
+
+
+def test_nothing_is_submitted_if_every_line_is_in_conflict(harness: SubmitHarness) -> None:
+    harness.submit(keyed(0))
+    refused = harness.submit(keyed(0, "changed"))
+    assert (refused.batch_id, refused.jobs, len(refused.refused)) == (None, 0, 1)
+    assert describe(refused) == "nothing was submitted; 1 line was not valid"
 
 
 def test_few_jobs_are_hinted_by_step_and_urgency(tmp_path: Path) -> None:

@@ -1,5 +1,8 @@
 import asyncio
+import errno
+import io
 import os
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -10,6 +13,7 @@ from typing import Any, cast
 from uuid import UUID, uuid4
 
 import pytest
+from rich.console import Console
 
 from schemas.batch import BatchStatus
 from schemas.budget import BudgetStatus
@@ -18,14 +22,17 @@ from tasks.errors import LedgerUnavailable
 from tasks.ports import JobView, NewBatch
 from worker.cli import progress, waiting
 from worker.cli.commands import batch_list
+from worker.cli.commands.job_commands import pause_line
 from worker.cli.progress import LineReporter, Reporter
 from worker.cli.session import Session
 from worker.cli.summary import held_lines, kept_lines
-from worker.cli.waiting import DiskFull, Watch
+from worker.cli.waiting import DiskFull, Watch, naming_full_disk
 from worker.ledger.fleet import LaneNotice
 from worker.ledger.postgres import PostgresLedger
 from worker.ledger.remote_overview import RemoteNotice
+from worker.operations.overview import Overview
 from worker.settings import Settings, worker_name
+from worker.supervise.workers import WorkerSpec
 
 BATCH = uuid4()
 NEXT_TRY = datetime(2026, 11, 24, 3, 7, 30, tzinfo=UTC)
@@ -149,6 +156,28 @@ def test_a_queue_without_a_worker_is_named_once_until_it_has_one(monkeypatch: py
     ]
 
 
+def test_workers_that_this_command_starts_have_time_to_start() -> None:
+    async def unserved() -> list[str]:
+        return ["generate"]
+
+    printer = RecordingPrinter()
+    ledger = SimpleNamespace(fleet=SimpleNamespace(unserved=unserved))
+    session = ScriptedLedger()
+    session.processes = {"generate-1": SimpleNamespace(spec=WorkerSpec("generate-1", ("generate", "check")))}
+    watch = Watch(cast("Session", session), cast("PostgresLedger", ledger), printer)
+    watch._expected = {"generate-1": cast("WorkerSpec", None)}
+
+    async def look(*times: float) -> None:
+        for now in times:
+            await watch._look_at_workers(now)
+
+    asyncio.run(look(0.0, waiting.UNSERVED_S + 1, waiting.OWN_UNSERVED_S - 1))
+    assert printer.notes == []
+    asyncio.run(look(waiting.OWN_UNSERVED_S))
+    (note,) = printer.notes
+    assert note.startswith("the workers of this home do not take jobs of the queue generate yet: they are starting")
+
+
 def test_the_wait_ends_when_all_remaining_jobs_stay_held() -> None:
     held_status = status({"completed": 1, "scheduled": 2}, {"budget": 2})
     end, printer, _ = wait(
@@ -161,6 +190,12 @@ def test_the_wait_ends_when_all_remaining_jobs_stay_held() -> None:
     )
     assert end.held == {"budget": 2}
     assert len(printer.looks) == 5
+
+
+def test_jobs_that_wait_for_their_time_are_not_held() -> None:
+    end, printer, _ = wait(*[status({"scheduled": 1})] * 5, status({"completed": 1}))
+    assert end.final == 1
+    assert printer.next_tries == [NEXT_TRY] * 5 + [None]
 
 
 def test_the_wait_outlasts_a_short_outage_of_the_ledger() -> None:
@@ -184,12 +219,42 @@ def test_every_hold_is_explained_with_the_command_that_releases_it(reason: str) 
     assert f"nightdesk release {BATCH}" in line
 
 
+@pytest.mark.parametrize("columns", [80, 120])
+def test_the_list_of_batches_cuts_no_word(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    out = Console(file=io.StringIO(), width=columns)
+    monkeypatch.setattr(batch_list, "console", lambda: out)
+    listed = status(
+        {"completed": 99_990, "failed": 10}, name="tonight", outcomes={"answered": 98_000, "abstained": 1_990}
+    )
+    batch_list._show_batches(Overview([listed], []), {})
+
+    assert isinstance(out.file, io.StringIO)
+    lines = out.file.getvalue().splitlines()
+    assert all(len(line) <= columns for line in lines)
+    words = re.findall(r"\d+(?:,\d+)+|[\w-]+", " ".join(lines))
+    assert {str(BATCH), "answered", "abstained", "failed", "100,000"} <= {*words}
+
+
 def test_a_worker_that_was_killed_is_not_elsewhere() -> None:
     present = [worker_name(), worker_name(4_194_305), "another-host:7"]
     assert batch_list._staff({os.getpid()}, present) == "1 worker of this home runs; 1 elsewhere with the same ledger"
     assert batch_list._staff({os.getpid(), 5}, present[:2]) == "2 workers of this home run"
     # Started from a terminal, or by another home.
     assert batch_list._staff((), present[:1]) == "no worker of this home runs; 1 elsewhere with the same ledger"
+
+
+def test_a_disk_that_is_nearly_full_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("worker.cli.waiting.DISK_EVERY_S", 0.0)
+    monkeypatch.setattr("worker.operations.free_disk.free_bytes", lambda _: 100_000_000)
+    notes: list[str] = []
+    reporter = Reporter()
+    monkeypatch.setattr(reporter, "note", notes.append)
+    session = SimpleNamespace(settings=Settings())
+    watch = Watch(cast("Session", session), cast("PostgresLedger", None), reporter)
+    watch._look_at_disk()
+    watch._look_at_disk()
+    assert len(notes) == 1
+    assert notes[0].startswith("only 100 MB are free on the disk of ")
 
 
 def test_a_full_disk_ends_the_wait_and_a_moment_of_it_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -204,6 +269,40 @@ def test_a_full_disk_ends_the_wait_and_a_moment_of_it_does_not(monkeypatch: pyte
     monkeypatch.setattr("worker.cli.waiting.FULL_PATIENCE_S", 0.0)
     with pytest.raises(DiskFull, match="make room there"):
         watch._look_at_disk()
+
+
+@pytest.mark.parametrize(
+    ("error", "free", "expected"),
+    [
+        (LedgerUnavailable("server closed the connection"), 1_000_000, DiskFull),
+        (OSError(errno.ENOSPC, "No space left on device"), 1_000_000, DiskFull),
+        (LedgerUnavailable("server closed the connection"), 10**9, LedgerUnavailable),
+        (OSError(errno.EACCES, "Permission denied"), 1_000_000, PermissionError),
+    ],
+)
+def test_the_effects_of_a_full_disk_are_told_as_a_full_disk(
+    error: Exception, free: int, expected: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("worker.operations.free_disk.free_bytes", lambda _: free)
+    with pytest.raises(expected), naming_full_disk(Settings()):
+        raise error
+
+
+@pytest.mark.parametrize(
+    ("count", "states", "line"),
+    [
+        (0, {"completed": 3}, "nothing was paused: all jobs are final"),
+        (1, {"scheduled": 3}, "1 job was paused; to let"),
+        (
+            0,
+            {"pending": 2, "completed": 1},
+            "the batch is paused, and no further job waited for a call; 2 calls under way will end, be paid and be stored; to let",
+        ),
+        (2, {"scheduled": 2, "running": 1}, "2 jobs were paused; 1 call under way will end, be paid"),
+    ],
+)
+def test_a_pause_says_what_waits_and_what_goes_on(count: int, states: dict[str, int], line: str) -> None:
+    assert pause_line(count, status(states)).startswith(line)
 
 
 def test_jobs_that_no_period_of_a_budget_has_room_for_end_the_wait() -> None:

@@ -13,8 +13,8 @@ import pytest
 from schemas.record import JobResult
 from schemas.states import HeldReason, JobState, Step
 from tasks import results
-from tasks.errors import BrokerUnavailable
-from tasks.ports import Advance, JobView, Rendered
+from tasks.errors import BrokerUnavailable, LedgerUnavailable
+from tasks.ports import Advance, JobView, Outlook, Rendered
 from tests.builders import lease_key, make_batch, make_config, make_final, make_jobs, make_request
 from tests.lent_ledger import LentLedger
 from worker.scheduling import dispatch, outbox, rescue
@@ -274,6 +274,20 @@ async def test_a_rescue_waits_until_the_ledger_was_reachable_for_a_lease(monkeyp
 
 
 # ---- who leads -------------------------------------------------------------------------------------------------
+
+
+async def test_an_outage_of_the_ledger_starts_the_wait_for_rescues_again() -> None:
+    harness = DispatchHarness()
+    await harness.tick()
+
+    async def away(*_: object, **__: object) -> Outlook:
+        raise LedgerUnavailable("away")
+
+    harness.ledger.duties.attend = away  # type: ignore[method-assign]
+    harness.dispatch.rescue._reachable_since = 1.0
+    await harness.tick()
+
+    assert harness.dispatch.rescue._reachable_since is None
 
 
 async def test_one_worker_does_the_duties_and_another_takes_over_when_it_stops_or_dies() -> None:

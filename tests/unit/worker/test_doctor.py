@@ -1,16 +1,18 @@
 import json
 import re
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import pytest
 
+from schemas.failure import FailureKind
 from schemas.states import HeldReason, Step
 from worker.cli.commands.diagnosis import exit_code, show_report, to_json
 from worker.cli.terminal import write_json
 from worker.doctor import Finding, Report, Severity
-from worker.doctor.backlog import check_held
+from worker.doctor.backlog import check_held, check_lanes
 from worker.doctor.consumers import check_consumers, check_local, check_urgent
 from worker.doctor.environment import (
     LEAST_FREE,
@@ -21,6 +23,7 @@ from worker.doctor.environment import (
     check_redis,
     check_spool,
 )
+from worker.ledger.fleet import LaneNotice
 from worker.ledger.inspection import MANY, Connected, HeldJobs, LedgerHealth
 from worker.ledger.schema_version import Standing, head_revision
 from worker.operations.overview import RELEASES
@@ -193,6 +196,15 @@ def test_every_reason_to_hold_says_how_to_release() -> None:
     assert all(command in RELEASES[reason][1] for reason, command in with_money.items())
 
 
+def test_a_paused_lane_is_named_with_its_reason() -> None:
+    since = datetime(2026, 11, 22, 3, 4, tzinfo=UTC)
+    (finding,) = check_lanes(
+        [LaneNotice("openai", "standard", "", since, FailureKind.QUOTA, "openai answered 429: no credit", paused=True)]
+    )
+    assert "openai in the lane standard since 2026-11-22 03:04 UTC: openai answered 429: no credit" in finding.what
+    assert "--reason lane_paused" in finding.remedy
+
+
 def test_many_held_batches_are_not_all_listed() -> None:
     batches = [uuid4() for _ in range(5)]
     (finding,) = check_held(health(holds=[HeldJobs(batch, HeldReason.BUDGET, 2) for batch in batches]))
@@ -218,6 +230,11 @@ def test_each_provider_with_settings_is_checked() -> None:
     (finding,) = check_provider(Settings(providers={"other": keyed}), {})
     assert "'other' needs a key: set OUR_KEY" in finding.what
     assert "NIGHTDESK_PROVIDERS" in finding.remedy
+
+
+def test_an_unknown_fallback_is_a_finding() -> None:
+    (finding,) = check_provider(Settings(fallbacks=("opneai",)), {})
+    assert "NIGHTDESK_FALLBACKS names 'opneai'" in finding.what
 
 
 def test_a_model_that_the_offline_provider_lacks_is_a_finding() -> None:
