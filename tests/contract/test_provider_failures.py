@@ -17,6 +17,7 @@ from tests.providers import ANTHROPIC, CHAT, KEY, OPENAI, OVER_HTTP, Kind, fails
 from tests.stub import faults
 from tests.stub.faults import Act, anthropic_error, openai_error, raw, status
 from tests.stub.server import Stub
+from worker.providers import whole_calls
 
 over_http = pytest.mark.parametrize("kind", OVER_HTTP, ids=str)
 
@@ -66,6 +67,39 @@ def test_an_answer_that_takes_too_long_may_have_been_billed(kind: Kind, act: Act
     error = fails(kind.at(stub), question(timeout_s=0.3))
     assert error.kind is K.UNKNOWN_OUTCOME
     assert len(stub.requests) == 1
+
+
+MEGABYTE = b" " * 1_000_000
+ENDLESS = {
+    "plain": faults.flood(MEGABYTE),
+    "packed": faults.packed(MEGABYTE * 20),
+    "events unasked": faults.flood(MEGABYTE, "text/event-stream", start=b"data: "),
+}
+
+
+@over_http
+@pytest.mark.parametrize("how", ENDLESS)
+def test_an_answer_is_read_and_unpacked_up_to_a_bound(kind: Kind, how: str, stub: Stub) -> None:
+    stub.then(ENDLESS[how])
+    error = fails(kind.at(stub))
+    assert (error.kind, "more than 16,000,000 bytes" in str(error)) == (K.BAD_ANSWER, True), error
+
+
+@over_http
+@pytest.mark.parametrize("piece", [b" ", b"data: {}\n\n"])
+def test_a_stream_is_read_up_to_a_bound(kind: Kind, piece: bytes, stub: Stub, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(whole_calls, "MOST_STREAMED_BYTES", 500_000)
+    stub.then(faults.flood(piece * 1_000, "text/event-stream", start=b"data: {}\n\n"))
+    error = fails(kind.at(stub), question(stream=True))
+    assert (error.kind, "more than 500,000 bytes" in str(error)) == (K.BAD_ANSWER, True), error
+
+
+@over_http
+@pytest.mark.parametrize("stream", [False, True])
+def test_an_error_is_read_as_far_as_its_words_are_looked_at(kind: Kind, *, stream: bool, stub: Stub) -> None:
+    """Megabytes of words were searched for names of parameters, for seconds, in the loop of all calls."""
+    stub.then(faults.flood(MEGABYTE, "text/plain", code=400))
+    assert fails(kind.at(stub), question(stream=stream)).kind is K.INVALID_REQUEST
 
 
 @over_http

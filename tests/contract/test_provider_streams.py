@@ -56,6 +56,7 @@ def facts(completion: Completion) -> dict[str, Any]:
     facts_of_completion = completion.model_dump(mode="json")
     for name in ("request_id", "parameters_sent", "parameters_dropped"):
         facts_of_completion["snapshot"].pop(name)
+    facts_of_completion["snapshot"]["rate_limits"].pop("date", None)
     return facts_of_completion
 
 
@@ -202,6 +203,29 @@ def test_a_broken_stream_is_an_error_and_what_came_is_kept(kind: Kind, how: str,
     assert assert_kept(pieces, listener).snapshot.request_id == "req_broken"
     if how == "error":
         assert "fell over" in str(error)
+
+
+FLOOD = {
+    OPENAI: b'data: {"type": "response.in_progress"}\n\n',
+    CHAT: b'data: {"choices": []}\n\n',
+    ANTHROPIC: b'event: message_delta\ndata: {"type": "message_delta", "delta": {}}\n\n',
+}
+
+
+@over_http
+def test_a_flood_of_events_leaves_their_turns_to_other_calls(kind: Kind, stub: Stub) -> None:
+    stub.then(faults.flood(FLOOD[kind] * 1_000, "text/event-stream", pieces=1))
+
+    async def count_turns(provider: Provider) -> int:
+        call, turns = asyncio.create_task(provider.call(plan(provider, question(stream=True)))), 0
+        while not call.done():
+            await asyncio.sleep(0)
+            turns += 1
+        with pytest.raises(ProviderError):
+            await call
+        return turns
+
+    assert using(kind.at(stub), count_turns) > 1_000
 
 
 @over_http

@@ -183,6 +183,21 @@ def test_usage_has_one_meaning(kind: Kind, stub: Stub) -> None:
     )
 
 
+@over_http
+@pytest.mark.parametrize("count", [-1, 1e300, 10**12, 10**400, 1.5, "many", [1]], ids=str)
+def test_a_usage_that_no_call_can_have_is_none(kind: Kind, count: Any, stub: Stub) -> None:
+    """A count beyond the ledger's made a paid answer one that can't be stored; a fraction had it asked for again.
+
+    The call costs the worst case: what names no usage would cost nothing under a ceiling.
+    """
+    names = ("input_tokens", "prompt_tokens")
+    stub.then(faults.changed(lambda answer: answer["usage"].update(dict.fromkeys(names, count))))
+    call, answered = ask(kind.at(stub), question())
+    assert OPENS in answered.completion.text
+    assert (answered.completion.usage, answered.completion.cost_usd) == (None, call.reserve_usd)
+    assert call.reserve_usd or kind is CHAT
+
+
 @pytest.mark.parametrize("kind", [OPENAI, ANTHROPIC], ids=str)
 def test_cost_is_known_and_within_the_reserve(kind: Kind, stub: Stub) -> None:
     call, answered = ask(kind.at(stub), question())
@@ -207,6 +222,15 @@ def test_another_model_than_asked_is_noticed(kind: Kind, stub: Stub) -> None:
     snapshot = answered.completion.snapshot
     assert (snapshot.model_asked, snapshot.model_returned) == (kind.model, "somebody-else")
     assert answered.completion.cost_usd is None
+
+
+@over_http
+def test_the_names_in_an_answer_are_kept_within_bounds(kind: Kind, stub: Stub) -> None:
+    names = {"model": "m" * 10_000, "service_tier": "t\0" * 10_000}
+    stub.then(faults.changed(lambda answer: answer.update(names, usage=answer["usage"] | names)))
+    _, answered = ask(kind.at(stub), question())
+    snapshot = answered.completion.snapshot
+    assert (snapshot.model_returned, snapshot.service_tier_returned) == ("m" * 300, "t\ufffd" * 150)
 
 
 @over_http

@@ -1,6 +1,7 @@
 """Provider faults, each as an act that the stub does instead of answering."""
 
 import asyncio
+import gzip
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any
@@ -77,6 +78,33 @@ async def drip(request: web.Request, answer: dict[str, Any]) -> web.StreamRespon
             await response.write(b" ")
             await asyncio.sleep(0.1)
     return response
+
+
+def flood(
+    piece: bytes, content_type: str = "application/json", code: int = 200, start: bytes = b"", pieces: int = 1_000
+) -> Act:
+    """Send a piece again and again, a thousand times at most."""
+
+    async def act(request: web.Request, answer: dict[str, Any]) -> web.StreamResponse:
+        response = web.StreamResponse(status=code, headers={"content-type": content_type})
+        await response.prepare(request)
+        with suppress(ConnectionError):
+            await response.write(start)
+            for _ in range(pieces):
+                await response.write(piece)
+        return response
+
+    return act
+
+
+def packed(body: bytes) -> Act:
+    """Answer 200 with these bytes, packed."""
+
+    async def act(request: web.Request, answer: dict[str, Any]) -> web.StreamResponse:
+        headers = {"content-encoding": "gzip", "content-type": "application/json"}
+        return web.Response(body=gzip.compress(body), headers=headers)
+
+    return act
 
 
 async def reset(request: web.Request, answer: dict[str, Any]) -> web.StreamResponse:

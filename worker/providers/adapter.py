@@ -140,6 +140,22 @@ FINISH_REASONS: Mapping[str | None, FinishReason] = {
 }
 """Finish reasons of Anthropic, of chat completions, and of servers that have both."""
 
+MOST_NAME_CHARACTERS = 300
+"""Of a name that a provider returns; jobs name models by as many at most."""
+
+MOST_TOKENS = 100_000_000
+"""Of a call, in each count: ten times the longest context that there is."""
+
+
+def counted(**counts: Any) -> Usage | None:
+    """The usage of a call by its counts, of which some may be missing; None where one is no count of tokens that a call can have."""
+    try:
+        usage = Usage(**{name: count or 0 for name, count in counts.items()})
+    except ValueError:
+        return None
+    return usage if all(0 <= count <= MOST_TOKENS for _, count in usage) else None
+
+
 SHAPELESS = (AttributeError, IndexError, KeyError, TypeError, ValueError)
 """Exceptions of reading a value of an unknown shape."""
 
@@ -305,14 +321,14 @@ class Adapter(ABC):
         call = received.call
         text = storable(reading.text)
         refusal = storable(reading.refusal) if reading.refusal is not None else None
-        model = storable(reading.model) if reading.model is not None else None
+        model = _name(reading.model)
         headers = received.response.headers
         snapshot = ProviderSnapshot(
             provider=self.name,
             model_asked=call.model,
             model_returned=model,
             service_tier_asked=call.parameters_sent.get("service_tier"),
-            service_tier_returned=reading.service_tier,
+            service_tier_returned=_name(reading.service_tier),
             lane=call.lane,
             protocol=call.protocol,
             endpoint=self._endpoint,
@@ -336,6 +352,9 @@ class Adapter(ABC):
         )
 
     def _cost(self, call: Call, model: str | None, reading: Reading) -> Decimal | None:
+        if reading.usage is None:
+            # The worst case, as of an unknown outcome: else no ceiling holds at a server that names no usage.
+            return call.reserve_usd
         tier = _tier_of(call, reading.service_tier)
         return self._prices.cost_usd(call.model or "", model, reading.usage, tier)
 
@@ -393,6 +412,11 @@ class OfAdapter:
     def answer(self, call: Call, result: RemoteResult) -> Answered:
         """See the ports of batches and responses."""
         return self._adapter.answer_of(call, result)
+
+
+def _name(text: str | None) -> str | None:
+    """A name as a provider gives it: of a model, of a tier."""
+    return None if text is None else storable(text[:MOST_NAME_CHARACTERS])
 
 
 def _tier_of(call: Call, tier: str | None) -> str | None:

@@ -20,12 +20,13 @@ from worker.providers.adapter import (
     Received,
     Target,
     choose_protocol,
+    counted,
     sampling_of,
 )
 from worker.providers.anthropic_batches import AnthropicBatches
 from worker.providers.prices import PriceList
 from worker.providers.streaming import Collector, StreamingAdapter
-from worker.providers.whole_calls import POOL, SdkClient, tls_context
+from worker.providers.whole_calls import SdkClient, client_of
 
 EFFORTS = frozenset({"low", "medium", "high", "xhigh", "max"})
 """Of ``output_config.effort`` in anthropic 2.12."""
@@ -110,21 +111,23 @@ class Anthropic(StreamingAdapter):
         if value.get("type") == "error":
             raise self.failures.in_answer(received.response, value)
         block_numbers = _block_numbers(received.call.prompt, received.call.request)
-        text = ""
+        texts: list[str] = []
+        end = 0
         citations: list[NativeCitation] = []
         for block in value["content"]:
             if block.get("type") != "text":
                 continue
-            start, text = len(text), text + block["text"]
+            texts.append(block["text"])
+            start, end = end, end + len(block["text"])
             citations.extend(
-                NativeCitation(start=start, end=len(text), source_number=number, quote=citation.get("cited_text") or "")
+                NativeCitation(start=start, end=end, source_number=number, quote=citation.get("cited_text") or "")
                 for citation in block.get("citations") or ()
                 if (number := _number(citation, block_numbers)) is not None
             )
         usage = value.get("usage") or {}
         stop = value.get("stop_reason")
         return Reading(
-            text=text,
+            text="".join(texts),
             finish_reason=FINISH_REASONS.get(stop, FinishReason.OTHER),
             model=value.get("model"),
             usage=_usage(usage),
@@ -145,7 +148,7 @@ def _build_client(target: Target) -> SdkClient:
         base_url=target.base_url,
         max_retries=0,
         open_telemetry=False,
-        http_client=anthropic.DefaultAioHttpClient(limits=POOL, verify=tls_context()),
+        http_client=client_of(anthropic),
     )
     return client
 
@@ -274,7 +277,8 @@ def _append(block: dict[str, Any], delta: dict[str, Any]) -> str:
         block["text"] = (block.get("text") or "") + delta["text"]
         return str(delta["text"])
     if delta.get("type") == "citations_delta":
-        block["citations"] = [*(block.get("citations") or ()), delta["citation"]]
+        block["citations"] = block.get("citations") or []
+        block["citations"].append(delta["citation"])
     return ""
 
 
@@ -285,15 +289,17 @@ def _usage(fields: dict[str, Any]) -> Usage | None:
     """Parses usage; Anthropic counts cache reads and writes apart from the input tokens, we include them."""
     if fields.get("input_tokens") is None:
         return None
-    read = fields.get("cache_read_input_tokens") or 0
-    cache_writes = fields.get("cache_creation_input_tokens") or 0
-    return Usage(
-        input_tokens=fields["input_tokens"] + read + cache_writes,
-        output_tokens=fields.get("output_tokens") or 0,
-        cached_input_tokens=read,
-        cache_write_tokens=cache_writes,
-        reasoning_tokens=(fields.get("output_tokens_details") or {}).get("thinking_tokens") or 0,
+    usage = counted(
+        input_tokens=fields["input_tokens"],
+        output_tokens=fields.get("output_tokens"),
+        cached_input_tokens=fields.get("cache_read_input_tokens"),
+        cache_write_tokens=fields.get("cache_creation_input_tokens"),
+        reasoning_tokens=(fields.get("output_tokens_details") or {}).get("thinking_tokens"),
     )
+    if usage is None:
+        return None
+    whole = usage.input_tokens + usage.cached_input_tokens + usage.cache_write_tokens
+    return usage.model_copy(update={"input_tokens": whole})
 
 
 def _refusal(details: dict[str, Any] | None) -> str:

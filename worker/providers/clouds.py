@@ -25,7 +25,7 @@ from worker.providers.adapter import Adapter, Reading, Target
 from worker.providers.anthropic import Anthropic
 from worker.providers.openai import OpenAI, build_client
 from worker.providers.prices import PriceList
-from worker.providers.whole_calls import POOL, SignedCalls, tls_context
+from worker.providers.whole_calls import SignedCalls, client_of
 
 EARLY_S = 300.0
 """Seconds before its end at which a token is replaced; a call may wait that long in a queue of its cloud."""
@@ -135,7 +135,7 @@ def _versioned(target: Target, endpoint: str, version: str, token: Token | None)
         api_key=target.api_key,
         azure_ad_token_provider=token,
         max_retries=0,
-        http_client=openai.DefaultAioHttpClient(limits=POOL, verify=tls_context()),
+        http_client=client_of(openai),
     )
 
 
@@ -165,7 +165,7 @@ def _client(target: Target, kind: Callable[..., Any], **arguments: Any) -> Any:
             base_url=target.base_url or None,
             max_retries=0,
             open_telemetry=False,
-            http_client=anthropic.DefaultAioHttpClient(limits=POOL, verify=tls_context()),
+            http_client=client_of(anthropic),
             **arguments,
             **target.options,
         )

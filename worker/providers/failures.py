@@ -22,12 +22,16 @@ from schemas.failure import FailureKind
 from schemas.job import GenerationConfig, JobRequest
 from tasks.errors import ProviderError
 from worker.limits.rates import answered_at
+from worker.providers.whole_calls import AnswerTooLarge
 from worker.secret_files import Variables
 
 _K = FailureKind
 
 LONGEST_MESSAGE = 400
 """Characters of a provider's own words that are kept."""
+
+MOST_READ = 4_000
+"""Characters of its words that are looked at: to search megabytes takes seconds, in a loop that others share."""
 
 QUOTA_CODES = frozenset(
     {
@@ -60,7 +64,7 @@ PARAMETER_CODES = frozenset({"unknown_parameter", "unsupported_parameter", "unsu
 _PARAMETER = re.compile(
     r"""unknown\ name\ "(?P<gemini>[\w.]+)"
     |(?:unknown|unsupported|unrecognized)\ (?:request\ )?(?:parameter|argument)s?(?:\ supplied)?:\ *['"]?(?P<openai>[\w.]+)
-    |(?P<anthropic>[\w.]+):\ extra\ inputs\ are\ not\ permitted
+    |(?<![\w.])(?P<anthropic>[\w.]+):\ extra\ inputs\ are\ not\ permitted
     |don't\ support\ (?P<litellm>\w+)=
     |"loc":\ \["body",\ "(?P<fastapi>(?!messages|input|model)[\w.]+)\"
     |fewer\ (?P<openrouter>max_tokens)""",
@@ -147,7 +151,7 @@ class Failures:
         self, kind: FailureKind, problem: str, headers: Mapping[str, str] | None = None, **facts: Any
     ) -> ProviderError:
         """An error whose message names the provider and holds no secret."""
-        message = " ".join(mask(f"{self.provider} {problem}", self.secrets, self.rest).split())
+        message = " ".join(mask(f"{self.provider} {problem}"[:MOST_READ], self.secrets, self.rest).split())
         if len(message) > LONGEST_MESSAGE:
             message = message[:LONGEST_MESSAGE] + "…"
         if headers is not None:
@@ -232,6 +236,9 @@ class _Error:
     param: str | None = None
     request: JobRequest | None = None
     """The job's; words that stand in it are the job's own, which some servers repeat."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "message", self.message[:MOST_READ])
 
     def says(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
         """The words of the provider that fit a pattern."""
@@ -426,8 +433,8 @@ def _without_answer(error: BaseException) -> tuple[FailureKind | None, str]:  # 
             return _K.UNAVAILABLE, f"can't be reached: {name}: {error}"
         case httpx2.RequestError():
             return _K.UNKNOWN_OUTCOME, f"broke off the exchange: {name}: {error}"
-        case json.JSONDecodeError() | UnicodeDecodeError():
-            return _K.BAD_ANSWER, f"answered with something that is not JSON: {name}"
+        case json.JSONDecodeError() | UnicodeDecodeError() | AnswerTooLarge():
+            return _K.BAD_ANSWER, f"answered with something that can't be read: {name}: {error}"
     return None, ""
 
 

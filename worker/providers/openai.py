@@ -28,6 +28,7 @@ from worker.providers.adapter import (
     Received,
     Target,
     choose_protocol,
+    counted,
     messages_of,
     sampling_of,
 )
@@ -36,7 +37,7 @@ from worker.providers.openai_batches import OpenAIBatches
 from worker.providers.prices import PriceList
 from worker.providers.streaming import Collector, StreamingAdapter
 from worker.providers.vendor_models import why_no_sampling
-from worker.providers.whole_calls import POOL, SdkClient, tls_context
+from worker.providers.whole_calls import SdkClient, client_of
 
 HOUR = timedelta(hours=1)
 
@@ -53,7 +54,7 @@ def build_client(target: Target, token: Callable[[], Awaitable[str]] | None = No
         base_url=target.base_url,
         max_retries=0,
         default_headers=None if target.official else elsewhere,
-        http_client=openai.DefaultAioHttpClient(limits=POOL, verify=tls_context()),
+        http_client=client_of(openai),
     )
 
 
@@ -266,12 +267,12 @@ def usage_of(
     if not fields or fields.get(inputs) is None:
         return None
     details = fields.get(f"{inputs}_details") or {}
-    return Usage(
+    return counted(
         input_tokens=fields[inputs],
-        output_tokens=fields.get(outputs) or 0,
-        cached_input_tokens=details.get("cached_tokens") or 0,
-        cache_write_tokens=details.get("cache_write_tokens") or 0,
-        reasoning_tokens=(fields.get(f"{outputs}_details") or {}).get("reasoning_tokens") or 0,
+        output_tokens=fields.get(outputs),
+        cached_input_tokens=details.get("cached_tokens"),
+        cache_write_tokens=details.get("cache_write_tokens"),
+        reasoning_tokens=(fields.get(f"{outputs}_details") or {}).get("reasoning_tokens"),
     )
 
 

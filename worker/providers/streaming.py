@@ -1,5 +1,6 @@
 """Common part of streaming adapters: collect the events of an answer, and keep the received part of a broken one."""
 
+import asyncio
 import json
 from abc import abstractmethod
 from collections.abc import AsyncIterator
@@ -176,6 +177,8 @@ class Streaming:
             await response.aread()
             return self._adapter.received(self._call, response)
         async for event in stream:
+            # Thousands may come at once; the other calls have their turns between them.
+            await asyncio.sleep(0)
             if not isinstance(event, dict):
                 raise self._adapter.failures.bad_answer(self._received_response(), "an event that is no object")
             try:
@@ -230,4 +233,5 @@ class Streaming:
             model=model if isinstance(model, str) else None,
             usage=None,
         )
-        return Answered(received.raw, self._adapter.completion(received, reading))
+        completion = self._adapter.completion(received, reading)
+        return Answered(received.raw, completion.model_copy(update={"cost_usd": None}))

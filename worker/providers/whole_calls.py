@@ -3,7 +3,7 @@
 import asyncio
 import os
 import ssl
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from functools import cache
 from types import TracebackType
@@ -35,6 +35,15 @@ paid for, and it is asked again.
 
 POOL = httpx2.Limits(max_connections=MOST_CONNECTIONS, keepalive_expiry=KEPT_S)
 """Connections of an SDK's own client."""
+
+MOST_WHOLE_BYTES = 16_000_000
+"""Of an answer, unpacked: several times the longest of a model; read whole it takes many times its size."""
+
+MOST_STREAMED_BYTES = 32_000_000
+"""The same in events, each of which has some hundred bytes for a token."""
+
+MOST_ERROR_BYTES = 100_000
+"""Of an answer with an error status; the rest of it is not read."""
 
 MOST_HEADS = 64
 """Heads to remember; jobs may name any number of time limits."""
@@ -88,6 +97,55 @@ class CallLimit:
         await self._limit.__aexit__(kind, error, trace)
 
 
+class AnswerTooLarge(Exception):
+    """An answer goes on beyond what is read: none of a model is that long."""
+
+
+class BoundedBody(httpx2.AsyncByteStream):
+    """The unpacked body of an answer, within a bound: a provider may send without end, or a gigabyte packed into a megabyte."""
+
+    def __init__(self, response: httpx2.Response, most: int) -> None:
+        self._packed = httpx2.Response(response.status_code, headers=response.headers, stream=response.stream)
+        self._most = most
+        self._is_error = response.is_error
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        """Iterates over the bytes in order of arrival; raises ``AnswerTooLarge``."""
+        size = 0
+        async for piece in self._packed.aiter_bytes():
+            size += len(piece)
+            if self._is_error and size > MOST_ERROR_BYTES:
+                yield piece[: MOST_ERROR_BYTES - size]
+                return
+            if size > self._most:
+                raise AnswerTooLarge(f"more than {self._most:,} bytes")
+            yield piece
+
+    async def aclose(self) -> None:
+        """Closes the answer under it."""
+        await self._packed.aclose()
+
+
+_FILES = ("/content", "/results")
+"""Ends of the addresses of results of batches, which are read a row at a time."""
+
+
+def client_of(sdk: Any) -> Any:
+    """An HTTP client for an SDK, over aiohttp: the pool of the SDK's own slows down with the calls in flight."""
+    return sdk.DefaultAioHttpClient(limits=POOL, verify=tls_context(), event_hooks={"response": [_bound_answer]})
+
+
+async def _bound_answer(response: httpx2.Response) -> None:
+    if response.request.method != "GET" or not response.request.url.path.endswith(_FILES):
+        in_events = response.headers.get("content-type", "").startswith("text/event-stream")
+        _bound(response, MOST_STREAMED_BYTES if in_events else MOST_WHOLE_BYTES)
+
+
+def _bound(response: httpx2.Response, most: int) -> None:
+    response.stream = BoundedBody(response, most)
+    response.headers.pop("content-encoding", None)
+
+
 class Body(aiohttp.BytesPayload):
     """A body that is sent once and not kept while its answer is awaited: aiohttp repeats no POST, and follows no redirect here."""
 
@@ -134,8 +192,11 @@ class WholeCalls:
         session = self._session or self._open(head.url)
         async with session.post(head.url, data=Body(_taken_body(call)), headers=head.headers, timeout=head.timeout,
                                 allow_redirects=False) as answer:  # fmt: skip
-            raw = await answer.read()
-        return httpx2.Response(answer.status, headers=answer.raw_headers, content=raw)
+            arriving = answer.content.iter_any()
+            response = httpx2.Response(answer.status, headers=answer.raw_headers, content=arriving)
+            _bound(response, MOST_WHOLE_BYTES)
+            await response.aread()
+        return response
 
     async def close(self) -> None:
         """Closes the connections; the SDK's client is its owner's to close."""
