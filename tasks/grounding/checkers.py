@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from functools import cached_property
 from itertools import islice
 from typing import NamedTuple, Protocol
 
@@ -335,11 +335,10 @@ class _Reader:
             return
         listed = [word for word in text.words if len(word) > _SHORT and word.isalpha() and word in text.raw]
         # Without their first letters, which may be large ones; the longest stands in few sources.
-        rarest, roots = " ".join(text.raw.split()[:-1][:_FIRST]), list[str]()
-        if len(listed) > 1:
-            rarest, roots = max(listed, key=len)[1:-1], [word[1:_ROOT] for word in listed if not _varies(word)]
+        is_short = len(listed) <= 1
+        rarest = " ".join(text.raw.split()[:-1][:_FIRST]) if is_short else max(listed, key=len)[1:-1]
         for source, each in enumerate(self._answer.request.context):
-            is_near = source != but and _stand_together(rarest, roots, search, source)
+            is_near = source != but and _stand_together(rarest, [] if is_short else listed, search, source)
             if is_near and find_sentence(each.content, text.text) is None:
                 yield source
 
@@ -362,22 +361,24 @@ _AROUND = 200
 """Characters on each side of a word that are a place, and half of those between two places."""
 
 
-@lru_cache(maxsize=4096)
-def _varies(word: str) -> bool:
-    """Tells whether a word is a number or a month, in whose place a source may have another one."""
-    return number_word(word) is not None or month_pattern().match(word) is not None
+def _has_words(text: str, words: Sequence[str]) -> bool:
+    """Tells whether a text has words by their roots, but for numbers and months, in whose place it may have others."""
+    return all(
+        word[1:_ROOT] in text or number_word(word) is not None or month_pattern().match(word) is not None
+        for word in words
+    )
 
 
-def _stand_together(longest: str, roots: Sequence[str], search: SourceSearch, source: int) -> bool:
-    """Tells whether the roots of words stand in a passage with one of them, or around it in a table."""
+def _stand_together(longest: str, words: Sequence[str], search: SourceSearch, source: int) -> bool:
+    """Tells whether words stand in a passage with the longest of them, or around it in a table."""
     content = search.content(source)
     start = content.find(longest)
     while start >= 0:
         ensure_time()
         place, behind = content[max(0, start - _AROUND) : start + _AROUND], start + _AROUND // 2
-        if all(root in place for root in roots):
-            passage = search.passages_with(source, start, start + len(longest))
-            if passage is None or "|" in place or all(root in content[slice(*passage)] for root in roots):
+        if _has_words(place, words):
+            passage = search.passages_with(source, start, start + 1)
+            if passage is None or "|" in place or _has_words(content[slice(*passage)], words):
                 return True
             behind = passage.end
         start = content.find(longest, behind)

@@ -65,11 +65,12 @@ class SourceIndex:
             for stem in filter(searched.__contains__, stems):
                 if stem == BREAK:
                     piece += 1
-                    continue
-                pieces = postings.setdefault(stem, [])
-                # A number word may stand further on than a number.
-                at = bisect_left(pieces, piece)
-                if at == len(pieces) or pieces[at] != piece:
+                elif (pieces := postings.get(stem)) is None:
+                    postings[stem] = [piece]
+                elif pieces[-1] < piece:
+                    pieces.append(piece)
+                elif pieces[-1] > piece and pieces[at := bisect_left(pieces, piece)] != piece:
+                    # A number word stands further on than the number.
                     pieces.insert(at, piece)
         return postings
 
