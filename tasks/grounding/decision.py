@@ -330,7 +330,8 @@ class Decider:
 
 def is_fragment(text: str) -> bool:
     """Tells whether a text is a name or the like, which only its question makes a statement."""
-    return len(words(text)) < LEAST_WORDS and ":" not in text and not has_verb(text, nouns=True)
+    bare = text.strip(" .!")
+    return bare.count(" ") + 1 < LEAST_WORDS and ":" not in bare and not has_verb(bare, nouns=True)
 
 
 def _values_of(fact: Fact) -> list[float]:

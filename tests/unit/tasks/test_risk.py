@@ -243,6 +243,11 @@ def test_a_name_of_a_source_is_no_supported_answer(source: str, answer: str) -> 
     assert verdict(answer, source) is Verdict.UNDECIDED
 
 
+@pytest.mark.parametrize("claim", ["Revenue rose.", "Repairs are excluded.", "Price: $20."])
+def test_a_short_sentence_of_a_source_is_supported(claim: str) -> None:
+    assert verdict(claim, f"The report came late. {claim} Costs fell by 4 %.") is Verdict.SUPPORTED
+
+
 def test_a_place_before_two_facts_belongs_to_both() -> None:
     stations = "| Car park | First hour | Day maximum |\n|---|---|---|\n| North | 2.40 € | 18.00 € |\n| South | 1.80 € | 14.00 € |"
     claim = "At South the first hour costs 1.80 € and the day maximum is 18.00 €."
