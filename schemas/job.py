@@ -294,7 +294,8 @@ MAX_QUERY_CHARACTERS = 20_000
 MAX_INSTRUCTIONS_CHARACTERS = 100_000
 MAX_TURNS = 1_000
 MAX_TURN_CHARACTERS = 100_000
-MAX_RESPONSE_CHARACTERS = 1_000_000
+MAX_RESPONSE_CHARACTERS = 200_000
+"""Far more than the claims that are checked of one; each further one makes the result longer for every reader."""
 MAX_SOURCE_ID_CHARACTERS = 2_048
 """Ids of chunks and documents may be URLs."""
 MAX_REQUEST_BYTES = 16_000_000

@@ -132,10 +132,10 @@ def wire_to(door: Door) -> socket.socket:
 def refusal(door: Door, caplog: pytest.LogCaptureFixture, send: Callable[[], Any]) -> str:
     """The one line about what is sent."""
     door.service.access.refusals = Refusals()
-    with caplog.at_level(logging.WARNING, "nightdesk.refused"):
+    with caplog.at_level(logging.WARNING):
         send()
         assert until(lambda: "nightdesk.refused" in {record.name for record in caplog.records}, 30)
-    (record,) = [record for record in caplog.records if record.name == "nightdesk.refused"]
+    (record,) = caplog.records
     return record.getMessage()
 
 
@@ -167,6 +167,14 @@ def test_a_header_without_an_end_is_not_read_on(door: Door, head: bytes, caplog:
                 wire.sendall(b"x" * 100_000)
 
     assert refusal(door, caplog, send) == "refused unreadable HTTP from 127.0.0.1: answered 431"
+
+
+def test_no_line_is_written_for_an_upgrade_that_is_not_made(door: Door, caplog: pytest.LogCaptureFixture) -> None:
+    """A line for each, of whoever has no key, fills the disk."""
+    headers = {"Connection": "Upgrade", "Upgrade": "websocket"}
+    with caplog.at_level(logging.WARNING):
+        assert httpx2.get(f"{door.url}/healthz", headers=headers).status_code == 200
+    assert caplog.records == []
 
 
 def test_headers_that_come_too_slowly_are_logged(

@@ -59,6 +59,11 @@ _SANE_ID = re.compile(rb"[A-Za-z0-9._:/+=@-]{1,128}")
 """An id of a caller, or of a proxy in front, that is taken over."""
 
 
+_of_protocol = logging.getLogger("nightdesk.protocol")
+# uvicorn warns of each piece of garbage and each upgrade, without an address or a bound: whoever sends them filled the log.
+_of_protocol.setLevel(logging.ERROR)
+
+
 class HeaderTooLarge(Exception):
     """The address and the headers are larger than is read; makes the parser end."""
 
@@ -86,6 +91,7 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begins to wait for the first request."""
+        self.logger = _of_protocol
         super().connection_made(transport)
         self.idle_since = self.loop.time()
         self.address = _address_of(self.client[0]) if self.client else ""
