@@ -162,7 +162,6 @@ async def live(clock: Clock, name: str, ledger: PostgresLedger) -> None:
     receipt = await clock.time(name, f"submit of {JOBS} jobs", ledger.submission.submit(batch, [jobs]))
     ids = receipt.job_ids
     lease = ledger.queue.lease
-    await clock.time(name, "hints to take", ledger.duties.take_hints(Step.GENERATE, 100, 100, LEASE))
     half = JOBS // 2
     leased = await clock.time(name, f"lease of {half} by id", lease(Step.GENERATE, "w", LEASE, JOBS, ids=ids[:half]))
     leased += await clock.time(name, f"lease of {half} idle", lease(Step.GENERATE, "w", LEASE, half))

@@ -4,7 +4,6 @@ Apart from the steps: whoever submits or reads results without a message does no
 """
 
 import json
-from collections.abc import Sequence
 from typing import Any
 
 import orjson
@@ -14,7 +13,6 @@ from celery.exceptions import InvalidTaskError, Reject
 from schemas.states import Step
 from tasks.errors import InputError, LedgerError, ServiceUnavailable, Unstorable
 from tasks.ports import process
-from tasks.results import parse_job_ids
 
 MAX_MESSAGE_BYTES = 1_000_000
 """Most that one ``nightdesk.submit`` message may hold; more goes through the command line or HTTP."""
@@ -80,9 +78,9 @@ def submit_task(self: "Task[Any, Any]", jobs: Any = None, batch: Any = None) -> 
 
 def _make_hint_task(step: Step) -> None:
     @shared_task(base=HintTask, name=f"nightdesk.{step.value}", ignore_result=False, acks_late=False)
-    def admit(job_ids: Sequence[Any], urgent: bool = False) -> None:  # noqa: FBT001, FBT002 - a JSON argument
-        """Admits the jobs of a hint to the process's loop; returns when they are admitted, not when they are done."""
-        process.runtime.admit(step, parse_job_ids(job_ids), urgent=urgent)
+    def wake(urgent: bool = False) -> None:  # noqa: FBT001, FBT002 - a JSON argument
+        """Wakes the process: jobs of the step are in the ledger."""
+        process.runtime.wake(step, urgent=urgent)
 
 
 for _step in Step:

@@ -298,14 +298,13 @@ def _check_times(request: JobRequest, batch: NewBatch) -> None:
 class Submitted:
     """The answer to a submission: an id or None for each job, and the reasons of the Nones.
 
-    ``available`` are the new jobs that may run now, ``conflicts`` those of the refused that bring an id of another job.
+    ``conflicts`` are those of the refused that bring an id of another job.
     """
 
     receipt: Receipt | None
     job_ids: tuple[UUID | None, ...]
     refused: tuple[Refused, ...]
     warnings: tuple[str, ...]
-    available: tuple[NewJob, ...] = ()
     conflicts: tuple[Refused, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
@@ -398,7 +397,6 @@ async def submit(
         except JobsRefused as error:
             late = error.refused
     ids = receipt.ids_by_position(job.position for job in jobs) if receipt else {}
-    new = frozenset(receipt.available if receipt else ())
     if receipt and receipt.nothing_new:
         batches = ", ".join(f"{batch_id} ({count})" for batch_id, count in receipt.holders.items())
         warnings.append(f"nothing is new: all jobs are known by their idempotency key or id, in the batches {batches}")
@@ -407,7 +405,6 @@ async def submit(
         tuple(map(ids.get, range(len(raw_jobs)))),
         tuple(sorted([*refused, *late], key=lambda refusal: refusal.position)),
         tuple(warnings),
-        available=tuple(job for job in jobs if job.id in new),
         conflicts=_conflicts(late),
     )
 

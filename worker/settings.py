@@ -233,9 +233,7 @@ class Settings(BaseSettings):
         le=256,
         description="processes in which a worker computes its checks; unset: one for each core, and two at least",
     )
-    threads: int = Field(
-        default=24, ge=2, le=200, description="Celery threads: each holds one hint of up to 50 jobs, a second at most"
-    )
+    threads: int = Field(default=24, ge=2, le=200, description="Celery threads, each for one message")
     max_queued_jobs: int | None = Field(
         default=None,
         ge=1,

@@ -24,12 +24,10 @@ from tasks.ports.attempt_rows import (
 )
 from tasks.ports.limits import Denied, DenyReason, Limits, Permit, Room, Unlimited
 from tasks.ports.process import (
-    FEW_JOBS,
     READ_FIRST_S,
     STALL_S,
     CheckExecutor,
     Doorbell,
-    HintKey,
     Providers,
     Rendered,
     Runtime,
@@ -55,6 +53,7 @@ from tasks.ports.rows import (
     Content,
     FinalFacts,
     FinalJob,
+    HintKey,
     InputLine,
     JobDetail,
     JobView,

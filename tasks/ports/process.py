@@ -24,17 +24,6 @@ READ_FIRST_S = 2.0
 Result = TypeVar("Result")
 
 
-FEW_JOBS = 50
-"""Most jobs of a submission that is hinted at once, and whose urgent jobs are written over the connection for urgent statements."""
-
-
-class HintKey(NamedTuple):
-    """The jobs that one hint may name: of a step, and urgent or not, as these have a line of their own."""
-
-    step: Step
-    urgent: bool
-
-
 class Rendered(NamedTuple):
     """A compact result (JSON) on its way to its tenant."""
 
@@ -55,11 +44,8 @@ class CheckExecutor(Protocol):
 class Doorbell(Protocol):
     """Short-lived signals. Every one may be lost without effect on correctness; all raise ``BrokerUnavailable``."""
 
-    async def hint(self, step: Step, job_ids: Sequence[UUID], *, urgent: bool = False) -> None:
-        """Say that these jobs are available for a step."""
-
-    async def waiting(self, step: Step) -> int:
-        """Count the hint messages for a step that no worker took yet."""
+    async def hint(self, step: Step, *, urgent: bool = False) -> None:
+        """Wake a worker: jobs are available for a step."""
 
     async def unread_submissions(self) -> int:
         """Count the submissions that no worker took yet, without those that their producers gave a lower priority."""
@@ -121,8 +107,8 @@ class Unheard:
 class Runtime(Protocol):
     """Takes the messages of the Celery tasks to the process's one event loop and all that is wired to it."""
 
-    def admit(self, step: Step, job_ids: Sequence[UUID], *, urgent: bool) -> None:
-        """Block until the jobs are admitted (or found to be taken); returns at once when the worker stops."""
+    def wake(self, step: Step, *, urgent: bool) -> None:
+        """Have the process look for jobs of a step in the ledger; returns at once."""
 
     def submit(self, raw_jobs: Sequence[Any], batch: dict[str, Any], queue: str) -> dict[str, Any]:
         """Write jobs and return the JSON answer of ``nightdesk.submit``; the queue tells their tenant."""

@@ -138,6 +138,13 @@ InputLine = Refused | Repeated
 """Something handed in with a batch that is no job of it."""
 
 
+class HintKey(NamedTuple):
+    """The jobs that a hint is of: those of a step, urgent or not, as urgent ones have workers of their own."""
+
+    step: Step
+    urgent: bool
+
+
 @dataclass(frozen=True, slots=True)
 class Receipt:
     """The rows that a submission wrote or knew.
@@ -149,7 +156,7 @@ class Receipt:
         job_ids: of the jobs that were not refused, in the order handed in.
         existing: positions of those whose idempotency key already named a job; their ids are the old ones.
         elsewhere: the old ids by position, of jobs in another batch, or at another position.
-        available: ids that may run now, for hinting.
+        hints: for the workers of jobs that may run now; of a small submission.
         refused: jobs that bring an id which another job has; the others were taken without them.
         submitted_at: when the batch was written first, where its key was known.
         holders: number of known jobs by the other batch that holds them.
@@ -160,7 +167,7 @@ class Receipt:
     job_ids: tuple[UUID, ...]
     existing: frozenset[int] = frozenset()
     elsewhere: Mapping[int, UUID] = field(default_factory=dict)
-    available: tuple[UUID, ...] = ()
+    hints: frozenset[HintKey] = frozenset()
     refused: tuple[Refused, ...] = ()
     submitted_at: datetime | None = None
     holders: Mapping[UUID, int] = field(default_factory=dict)

@@ -85,7 +85,7 @@ class System:
         submitter: Submitter | None = None,
         **batch: Any,
     ) -> tuple[UUID, list[UUID]]:
-        """Write jobs to the ledger; no hint is sent, dispatch or an idle claim finds them."""
+        """Write jobs to the ledger; no hint is sent, workers find them."""
 
         async def work(ledger: PostgresLedger) -> tuple[UUID, list[UUID]]:
             submitted = await submit(

@@ -42,7 +42,7 @@ def test_without_redis_jobs_finish_and_wait_to_be_published(system: System) -> N
         system.until_final(20, published=False)
 
     assert system.scalar("SELECT count(*) FROM job WHERE result_published_at IS NOT NULL") == 0
-    assert "Redis can't be reached; jobs go on by idle claims" in system.log()
+    assert "Redis can't be reached; jobs start up to some seconds later" in system.log()
 
     system.start_worker()
     system.until_final(20)

@@ -20,7 +20,7 @@ from hypothesis.stateful import (
 from schemas.job import Recheck
 from schemas.model_call import Correction
 from schemas.states import TRANSITIONS, HeldReason, JobState, Outcome, Step
-from tasks.ports import Advance, Leased, Opened, Purpose
+from tasks.ports import Advance, HintKey, Leased, Opened, Purpose
 from tests.builders import (
     later,
     lease_key,
@@ -136,14 +136,13 @@ class LedgerMachine(RuleBasedStateMachine):
                 due=self.model.now + delay,
                 deadline=None if deadline is None else self.model.now + deadline,
             )
-        assert set(receipt.available) == (set() if delay else set(receipt.job_ids))
+        assert receipt.hints == (set() if delay else {HintKey(job.step, job.priority > 0) for job in jobs})
 
     # ---- workers -----------------------------------------------------------------------------------------------
 
     @precondition(lambda self: self.free())
     @rule(worker=st.sampled_from(WORKERS), mask=masks)
     def lease_by_ids(self, worker: str, mask: int) -> None:
-        """A hint came, for the first time or again."""
         ids = [*self.some(mask), new_id()]
         for step in Step:
             free = self.model.free(step) & set(ids)

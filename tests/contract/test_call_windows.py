@@ -74,7 +74,7 @@ async def test_a_batch_waits_for_its_window(postgres_database_url: str, later_wi
         begins_at = parse_window(later_window).interval(datetime.now(UTC)).begins_at
         status = await ledger.reading.batch_status(batch.id)
         assert (status.window, status.opens_at) == (later_window, begins_at)
-        assert receipt.available == ()
+        assert not receipt.hints
         assert (await view(ledger, receipt.job_ids[0])).scheduled_at == begins_at
 
         advance_clock(postgres_database_url, HOUR + 60 * SECOND)

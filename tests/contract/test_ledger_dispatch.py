@@ -1,6 +1,5 @@
-"""Dispatch: what is due becomes available, what is late expires, and hints go out in a fair order."""
+"""Dispatch: what is due becomes available, what is late expires, and leases are in a fair order."""
 
-from datetime import timedelta
 from decimal import Decimal
 from uuid import UUID
 
@@ -30,9 +29,6 @@ from tests.contract.situations import (
 )
 from worker.ledger.postgres import PostgresLedger
 from worker.ledger.rescuing import ABANDONED_AFTER
-
-AGAIN = timedelta(seconds=60)
-"""How long a hint counts as on its way."""
 
 # ---- promote ---------------------------------------------------------------------------------------------------
 
@@ -105,46 +101,7 @@ async def test_expiry_has_a_limit_and_leaves_finals_alone(ledger: PostgresLedger
     assert await state(ledger, done) is JobState.COMPLETED
 
 
-# ---- hints -----------------------------------------------------------------------------------------------------
-
-
-async def test_hints_fill_up_to_the_depth(ledger: PostgresLedger) -> None:
-    receipt = await submit_many(ledger, 6)
-
-    first = await ledger.duties.take_hints(Step.GENERATE, 4, 3, AGAIN)
-    second = await ledger.duties.take_hints(Step.GENERATE, 4, 3, AGAIN)
-
-    assert (len(first), len(second)) == (3, 1)
-    assert len({job_id for job_id, _ in first + second} & set(receipt.job_ids)) == 4
-    assert await ledger.duties.take_hints(Step.GENERATE, 4, 3, AGAIN) == []
-
-
-async def test_an_old_hint_counts_as_lost(ledger: PostgresLedger, clock: Clock) -> None:
-    await submit_many(ledger, 2)
-    hinted = await ledger.duties.take_hints(Step.GENERATE, 2, 10, AGAIN)
-    await clock.advance(AGAIN - 10 * SECOND)
-    assert await ledger.duties.take_hints(Step.GENERATE, 2, 10, AGAIN) == []
-
-    await clock.advance(20 * SECOND)
-
-    assert set(await ledger.duties.take_hints(Step.GENERATE, 2, 10, AGAIN)) == set(hinted)
-    assert await ledger.duties.take_hints(Step.GENERATE, 2, 10, AGAIN) == []
-
-
-async def test_only_available_jobs_of_the_step_are_hinted(ledger: PostgresLedger, clock: Clock) -> None:
-    receipt = await submit(
-        ledger,
-        make_request("ready?"),
-        make_request("running?"),
-        make_request("later?", scheduled_at=clock.now() + HOUR),
-        make_request("", response="check me"),
-        make_request("cancelled?"),
-    )
-    await take_one(ledger, receipt.job_ids[1])
-    await ledger.actions.cancel(receipt.job_ids[4:], ACTOR)
-
-    assert await ledger.duties.take_hints(Step.GENERATE, 10, 10, AGAIN) == [(receipt.job_ids[0], 0)]
-    assert await ledger.duties.take_hints(Step.CHECK, 10, 10, AGAIN) == [(receipt.job_ids[3], 0)]
+# ---- the fair order -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -170,9 +127,9 @@ async def test_the_fair_order_is_exact_for_every_mix_of_tenants_and_priorities(
                 expected += [(-priority, turn, job_id) for turn, job_id in enumerate(receipt.job_ids)]
     expected.sort()
 
-    hinted = await ledger.duties.take_hints(Step.GENERATE, limit, limit, AGAIN)
+    leased = await ledger.queue.lease(Step.GENERATE, "w1", LEASE, limit)
 
-    assert {job_id for job_id, _ in hinted} == {job_id for _, _, job_id in expected[:limit]}
+    assert {job.job_id for job in leased} == {job_id for _, _, job_id in expected[:limit]}
 
 
 # ---- rescue ----------------------------------------------------------------------------------------------------

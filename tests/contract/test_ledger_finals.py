@@ -210,13 +210,3 @@ async def test_results_in_the_outbox_are_not_published_by_the_walk_too(ledger: P
 
     assert await republished(ledger, 9) == [[published]]
     assert [unpublished.job_id for unpublished in await ledger.outbox.unpublished(9, 0 * SECOND)] == [waiting]
-
-
-async def test_hints_are_forgotten_when_redis_lost_them(ledger: PostgresLedger) -> None:
-    receipt = await submit_many(ledger, 2)
-    assert len(await ledger.duties.take_hints(Step.GENERATE, 10, 10, HOUR)) == 2
-    assert await ledger.duties.take_hints(Step.GENERATE, 10, 10, HOUR) == []
-
-    await ledger.outbox.begin_republishing(HOUR)
-
-    assert {job_id for job_id, _ in await ledger.duties.take_hints(Step.GENERATE, 10, 10, HOUR)} == set(receipt.job_ids)

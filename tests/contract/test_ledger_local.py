@@ -46,8 +46,6 @@ async def test_each_of_two_workers_gets_only_the_jobs_of_its_step(ledger: Postgr
     assert await take(ledger, [read], Step.CHECK) == []
     assert await take(ledger, [plain], Step.LOCAL) == []
     assert [await ledger.duties.backlog(step, 9) for step in Step] == [0, 1, 1]
-    assert await ledger.duties.take_hints(Step.CHECK, 9, 9, AGAIN) == [(plain, 0)]
-    assert await ledger.duties.take_hints(Step.LOCAL, 9, 9, AGAIN) == [(read, 0)]
     by_words = await ledger.queue.lease(Step.CHECK, "w1", LEASE, 9)
     by_model = await ledger.queue.lease(Step.LOCAL, "w2", LEASE, 9)
     assert [(job.job_id, job.step) for job in (*by_words, *by_model)] == [(plain, Step.CHECK), (read, Step.LOCAL)]
@@ -109,7 +107,6 @@ async def test_a_retry_begins_with_a_new_answer_where_none_was_given(ledger: Pos
 
 async def test_jobs_of_an_unserved_step_move_to_another_step_with_a_note(ledger: PostgresLedger) -> None:
     ids = (await submit(ledger, *(check_request(n, *READ) for n in range(3)), check_request(3, *WORDS))).job_ids
-    await ledger.duties.take_hints(Step.LOCAL, 9, 9, AGAIN)
     waiting_job = await take_one(ledger, ids[0], Step.LOCAL)
 
     first = await ledger.duties.reassign(Step.LOCAL, Step.CHECK, 1)
@@ -118,12 +115,13 @@ async def test_jobs_of_an_unserved_step_move_to_another_step_with_a_note(ledger:
     assert {*first, *rest} == {*ids[1:3]}
     assert len(first) == len(rest) == 1
     assert await ledger.duties.reassign(Step.LOCAL, Step.CHECK, 9) == []
-    assert {job_id for job_id, _ in await ledger.duties.take_hints(Step.CHECK, 9, 9, AGAIN)} == {*ids[1:]}
+    leased = {job.job_id: job for job in await ledger.queue.lease(Step.CHECK, "w1", LEASE, 9)}
+    assert leased.keys() == {*ids[1:]}
     (event,) = (await ledger.reading.job_detail(ids[1])).events
     assert (event["kind"], event["actor"]) == ("unserved", "dispatch")
     assert {"step": "local", "to": "check"}.items() <= event["detail"].items()
     assert await ledger.queue.finish([make_final(waiting_job)]) == {ids[0]}, "whoever has it keeps it"
-    (checked,) = await take(ledger, ids[1:2], Step.CHECK)
+    checked = leased[ids[1]]
     assert checked.request.config.checkers == READ
     await ledger.queue.finish([make_final(checked)])
     assert (await view(ledger, ids[1])).outcome is Outcome.ANSWERED

@@ -248,10 +248,10 @@ async def test_a_held_job_that_cannot_be_released_keeps_no_other_from_it(
     assert await states(ledger, receipt.job_ids) == [JobState.SCHEDULED] + [JobState.AVAILABLE] * 4
 
 
-# ---- leases and hints ------------------------------------------------------------------------------------------
+# ---- leases ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("way", ["by ids", "by priority", "hints"])
+@pytest.mark.parametrize("way", ["by ids", "by priority"])
 async def test_a_job_that_cannot_be_leased_keeps_no_other_from_it(
     ledger: PostgresLedger, postgres_database_url: str, way: str
 ) -> None:
@@ -260,13 +260,9 @@ async def test_a_job_that_cannot_be_leased_keeps_no_other_from_it(
 
     if way == "by ids":
         leased_ids = [job.job_id for job in await take(ledger, ids)]
-    elif way == "by priority":
+    else:
         # One at a time, so that the bad one stands alone at the head.
         leased_ids = [job.job_id for _ in range(6) for job in await ledger.queue.lease(Step.GENERATE, "w1", LEASE, 1)]
-    else:
-        # A hint writes nothing of a job: the bad one is found when it is taken.
-        hinted = [job_id for job_id, _ in await ledger.duties.take_hints(Step.GENERATE, 10, 10, LEASE)]
-        leased_ids = [job.job_id for job in await take(ledger, hinted)]
 
     assert set(leased_ids) == {*ids} - {ids[0]}
     assert quarantined(postgres_database_url) == {ids[0]: ("lease", 1)}

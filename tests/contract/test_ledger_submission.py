@@ -10,7 +10,7 @@ import pytest
 from schemas.job import SourceContext
 from schemas.states import JobState, Step
 from tasks.errors import IdempotencyConflict, JobsRefused, NotFound
-from tasks.ports import NewJob
+from tasks.ports import HintKey, NewJob
 from tests.builders import make_batch, make_config, make_job, make_jobs, make_request
 from tests.contract.conftest import Clock
 from tests.contract.situations import HOUR, states, submit, submit_many, take, take_one, view
@@ -28,7 +28,7 @@ async def test_ids_are_by_position_over_all_chunks(ledger: PostgresLedger) -> No
     assert receipt.created
     assert receipt.job_ids == tuple(job.id for job in jobs)
     assert receipt.existing == frozenset()
-    assert set(receipt.available) == set(receipt.job_ids)
+    assert receipt.hints == {HintKey(Step.GENERATE, urgent=False)}
     views = await ledger.reading.views(receipt.job_ids)
     assert [(view.position, view.request.query) for view in views] == [(n, f"Question {n}?") for n in range(5)]
 
@@ -68,7 +68,6 @@ async def test_a_job_of_the_future_waits_and_one_of_the_past_does_not(ledger: Po
     )
 
     assert await states(ledger, receipt.job_ids) == [JobState.SCHEDULED, JobState.AVAILABLE]
-    assert receipt.available == receipt.job_ids[1:]
 
 
 async def test_the_batch_says_when_for_jobs_that_do_not(ledger: PostgresLedger, clock: Clock) -> None:
@@ -76,7 +75,7 @@ async def test_the_batch_says_when_for_jobs_that_do_not(ledger: PostgresLedger, 
     receipt = await submit_many(ledger, 2, batch=make_batch(not_before=not_before))
 
     assert await states(ledger, receipt.job_ids) == [JobState.SCHEDULED] * 2
-    assert receipt.available == ()
+    assert not receipt.hints
     assert (await view(ledger, receipt.job_ids[0])).scheduled_at == not_before
 
 
@@ -135,7 +134,6 @@ async def test_a_known_idempotency_key_returns_the_old_job(ledger: PostgresLedge
     assert receipt.created
     assert receipt.existing == {1}
     assert receipt.job_ids[1] == old.job_ids[0]
-    assert receipt.available == receipt.job_ids[:1]
     assert (await ledger.reading.batch_status(batch.id)).jobs == 1
     assert (await view(ledger, old.job_ids[0])).batch_id == old.batch_id
 

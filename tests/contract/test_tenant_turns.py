@@ -12,7 +12,6 @@ from schemas.states import JobState, Step
 from tasks.ports import LeaseRoom, Opened
 from tests.builders import closed_ok, make_attempt, make_batch, to_check
 from tests.contract.situations import LEASE, open_one, state, submit_many, take
-from tests.contract.test_ledger_dispatch import AGAIN
 from tests.lent_ledger import KeptLedger
 from tests.postgres import advance_clock
 from worker.ledger.postgres import PostgresLedger
@@ -83,18 +82,6 @@ async def test_the_bytes_that_a_lease_may_bring_cut_no_turn(postgres_database_ur
         served = Counter(await lease_tenants(ledger, 40, 200, room=LeaseRoom(1)))
 
         assert served == dict.fromkeys(TENANTS, 2)
-
-
-async def test_hints_reach_every_tenant_where_there_are_more_than_a_look_takes(postgres_database_url: str) -> None:
-    async with opened(postgres_database_url) as ledger:
-        for tenant in TENANTS:
-            await submit_many(ledger, 6, batch=make_batch(tenant))
-        served: list[str] = []
-        for _ in range(8):
-            hinted = [job_id for job_id, _ in await ledger.duties.take_hints(Step.GENERATE, 5, 5, AGAIN)]
-            served += [job.tenant for job in await take(ledger, hinted)]
-
-        assert Counter(served) == dict.fromkeys(TENANTS, 2)
 
 
 async def test_old_turns_are_forgotten(postgres_database_url: str) -> None:

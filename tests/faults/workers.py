@@ -11,7 +11,7 @@ import psycopg
 from tests.faults.lab import Lab, Report
 from tests.faults.registry import JOBS, experiment
 from tests.stub import faults
-from worker.ledger.duties import HINT_LOCK, PROMOTE_LOCK
+from worker.ledger.duties import PROMOTE_LOCK
 from worker.ledger.rescuing import RESCUE_LOCK
 from worker.settings import worker_name
 
@@ -181,17 +181,13 @@ def frozen_for_longer(lab: Lab) -> Report:
     return report
 
 
-@experiment("two workers given the same ids, hints doubled and shuffled")
+@experiment("two workers given each hint often, and of no job")
 def doubled_hints(lab: Lab) -> Report:
     workers = [lab.work(), lab.work()]
-    ids = [str(job_id) for (job_id,) in lab.rows("SELECT id FROM job")]
-    chance = random.Random(5)
     with lab.celery() as app:
-        for _ in range(6):
-            chance.shuffle(ids)
+        for number in range(100):
             for step in ("check", "generate"):
-                for at in range(0, len(ids), 20):
-                    app.send_task(f"nightdesk.{step}", args=[ids[at : at + 20]], queue=step, ignore_result=True)
+                app.send_task(f"nightdesk.{step}", args=[number % 2 == 0], queue=step, ignore_result=True)
     lab.start_recovery()
     report = lab.report(JOBS)
     assert all(worker.poll() is None for worker in workers)
@@ -241,7 +237,7 @@ def duties_locked(lab: Lab) -> Report:
     lab.work()
     lab.until_calling(5)
     with psycopg.connect(lab.database_url) as connection:
-        for lock in (PROMOTE_LOCK, RESCUE_LOCK, *HINT_LOCK.values()):
+        for lock in (PROMOTE_LOCK, RESCUE_LOCK):
             connection.execute("SELECT pg_advisory_xact_lock(%s::bigint)", [lock])
         lab.pause(10)
     lab.start_recovery()

@@ -133,7 +133,6 @@ def _duties() -> Work:
                 ledger.duties.promote(500),
                 ledger.duties.settle_budgets(20),
                 ledger.duties.fold_counts(5),
-                ledger.duties.take_hints(Step.GENERATE, 100, 100, LEASE),
                 ledger.duties.rescue(100, None),
                 ledger.duties.expire(100),
                 ledger.outbox.mark_published([(view.job_id, view.run) for view in chance.sample(views, len(views))]),

@@ -11,6 +11,7 @@ import pytest
 import redis
 from celery import Celery
 from celery.result import AsyncResult
+from kombu.transport.redis import Channel
 
 from schemas.states import Step
 from tasks.errors import BrokerUnavailable
@@ -31,13 +32,18 @@ def ringing(redis_url: str, work: Callable[[CeleryDoorbell], Awaitable[None]], *
     asyncio.run(scenario())
 
 
+async def waiting(doorbell: CeleryDoorbell) -> int:
+    """The number of hints in the queue of checks, of both priorities."""
+    keys = (f"{doorbell._prefix}{key}" for key in ("check", f"check{Channel.sep}{doorbell_module.BULK}"))
+    return sum([await doorbell._redis.llen(key) for key in keys])
+
+
 @pytest.mark.parametrize("prefix", ["", "desk:"])
 def test_hints_wait_in_their_queue_until_they_are_taken(redis_url: str, prefix: str) -> None:
     async def work(doorbell: CeleryDoorbell) -> None:
-        await doorbell.hint(Step.CHECK, [uuid4(), uuid4()])
-        await doorbell.hint(Step.CHECK, [uuid4()], urgent=True)
-        assert await doorbell.waiting(Step.CHECK) == 2
-        assert await doorbell.waiting(Step.GENERATE) == 0
+        await doorbell.hint(Step.CHECK)
+        await doorbell.hint(Step.CHECK, urgent=True)
+        assert await waiting(doorbell) == 2
 
     ringing(redis_url, work, key_prefix=prefix)
 
@@ -52,8 +58,8 @@ def test_the_time_to_load_celery_is_not_that_of_redis(redis_url: str, monkeypatc
     monkeypatch.setattr(CeleryDoorbell, "_load", load_slowly)
 
     async def work(doorbell: CeleryDoorbell) -> None:
-        await doorbell.hint(Step.CHECK, [uuid4()])
-        assert await doorbell.waiting(Step.CHECK) == 1
+        await doorbell.hint(Step.CHECK)
+        assert await waiting(doorbell) == 1
 
     ringing(redis_url, work)
 
@@ -152,7 +158,7 @@ def test_an_unreachable_redis_is_reported(monkeypatch: pytest.MonkeyPatch) -> No
 
     async def work(doorbell: CeleryDoorbell) -> None:
         for actions in (
-            doorbell.hint(Step.CHECK, [uuid4()]),
+            doorbell.hint(Step.CHECK),
             doorbell.publish([Rendered(uuid4(), 1, b"{}", "default")]),
             doorbell.remember(),
         ):
@@ -165,7 +171,7 @@ def test_an_unreachable_redis_is_reported(monkeypatch: pytest.MonkeyPatch) -> No
 def test_a_hint_that_redis_refuses_is_told_with_the_reason(redis_url: str) -> None:
     async def work(doorbell: CeleryDoorbell) -> None:
         with pytest.raises(BrokerUnavailable, match="workers could not be woken over Redis: Redis refuses the login"):
-            await doorbell.hint(Step.CHECK, [uuid4()])
+            await doorbell.hint(Step.CHECK)
 
     parts = urlsplit(redis_url)
     ringing(parts._replace(netloc=f":wrong@{parts.hostname}:{parts.port}").geturl(), work)
@@ -173,11 +179,11 @@ def test_a_hint_that_redis_refuses_is_told_with_the_reason(redis_url: str) -> No
 
 def test_nothing_waits_long_for_a_redis_that_is_silent(redis_url: str) -> None:
     async def work(doorbell: CeleryDoorbell) -> None:
-        await doorbell.hint(Step.CHECK, [uuid4()])
+        await doorbell.hint(Step.CHECK)
         await doorbell.remember()
         proxy.stall()
-        hints: list[Awaitable[object]] = [doorbell.hint(Step.CHECK, [uuid4()]) for _ in range(1000)]
-        hints += [doorbell.publish([Rendered(uuid4(), 1, b"{}", "default")]), doorbell.waiting(Step.CHECK)]
+        hints: list[Awaitable[object]] = [doorbell.hint(Step.CHECK) for _ in range(1000)]
+        hints += [doorbell.publish([Rendered(uuid4(), 1, b"{}", "default")]), doorbell.unread_submissions()]
         async with asyncio.timeout(3 * doorbell_module.ANSWER_S):
             refused = await asyncio.gather(*hints, return_exceptions=True)
         assert {type(error) for error in refused} == {BrokerUnavailable}
@@ -187,12 +193,12 @@ def test_nothing_waits_long_for_a_redis_that_is_silent(redis_url: str) -> None:
         while True:
             # Celery's own connection is given up after its socket timeout.
             try:
-                await doorbell.hint(Step.CHECK, [uuid4()])
+                await doorbell.hint(Step.CHECK)
                 break
             except BrokerUnavailable:
                 assert asyncio.get_running_loop().time() < deadline
                 await asyncio.sleep(0.2)
-        assert await doorbell.waiting(Step.CHECK) >= 2
+        assert await waiting(doorbell) >= 2
 
     with running_proxy(redis_url) as proxy:
         ringing(proxy.url, work)

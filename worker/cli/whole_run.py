@@ -230,7 +230,7 @@ class _WholeRun:
         # Workers that start now look for jobs by themselves, and Celery would be loaded only to ring. A Redis of somebody else's
         # is rung all the same: the person should know that it is away.
         if not opened.settings.embedded() or (opened.supervisor.running() and not starting):
-            await wake(submission.hints(), opened.settings, opened.where, warn)
+            await wake(accepted.hints, opened.settings, opened.where, warn)
         return accepted
 
     def _staffs(self, run: BatchRun) -> bool:

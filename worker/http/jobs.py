@@ -11,7 +11,6 @@ from fastapi.responses import Response
 
 from schemas.job import MAX_LINE_BYTES, TRACEPARENT
 from schemas.record import JobResult
-from tasks.ports import HintKey
 from tasks.results import result_of
 from tasks.submit import Submitted
 from worker.http.bodies import is_quick, parse_json, read_body
@@ -106,8 +105,8 @@ async def submit_body(envelope: Envelope, make: Callable[[Any], Any] = lambda ra
         )
 
     submitted = await (write(service.ledger) if is_quick(body) else service.bulk.run(caller.tenant, write))
-    for job in submitted.available:
-        service.hint({HintKey(job.step, job.priority > 0): [job.id]})
+    if submitted.receipt is not None:
+        service.hint(submitted.receipt.hints)
     return submitted
 
 

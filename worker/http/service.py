@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -14,7 +14,6 @@ from uuid import UUID
 from redis import asyncio as redis
 
 from schemas.record import JobResult
-from schemas.states import Step
 from tasks.errors import BrokerUnavailable, NotFound
 from tasks.ports import HintKey
 from tasks.results import poll
@@ -113,16 +112,14 @@ class Service:
         """The caller of a request as the one who gives an order."""
         return Operator(f"http:{name}", self.settings, self.where, ledger, log.warning)
 
-    def hint(self, jobs: Mapping[HintKey, Sequence[UUID]]) -> None:
+    def hint(self, hints: Iterable[HintKey]) -> None:
         """Wakes workers for new jobs without a wait; without Redis they find them by themselves a little later."""
-        for key, ids in jobs.items():
-            # Not for the step local, which may have no worker: dispatch wakes those there are.
-            if ids and key.step is not Step.LOCAL:
-                self.go_on(self._hint(key, ids))
+        for key in hints:
+            self.go_on(self._hint(key))
 
-    async def _hint(self, key: HintKey, ids: Sequence[UUID]) -> None:
+    async def _hint(self, key: HintKey) -> None:
         try:
-            await self.doorbell.hint(key.step, ids, urgent=key.urgent)
+            await self.doorbell.hint(key.step, urgent=key.urgent)
         except BrokerUnavailable as error:
             log.warning("%s; the jobs are accepted and start a few seconds later", error)
 

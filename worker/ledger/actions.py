@@ -29,7 +29,7 @@ def closing_statement(which: str, *, message: str = "%(message)s::text") -> str:
     return f"""
 WITH locked_job AS ({which}
 ), ended_job AS (
-    UPDATE job j SET state = %(state)s, finished_at = nightdesk_now(), held_reason = NULL, hinted_at = NULL,
+    UPDATE job j SET state = %(state)s, finished_at = nightdesk_now(), held_reason = NULL,
                      lease_token = NULL, lease_until = NULL, result_published_at = NULL,
                      failure_kind = CASE WHEN %(state)s = 'failed' THEN %(kind)s::text END
     FROM locked_job c WHERE j.id = c.id
@@ -129,7 +129,7 @@ WITH locked_job AS (
         scheduled_at = greatest(j.scheduled_at, c.opens_at),
         -- In a batch that is paused a job goes on only when the batch does.
         held_reason = CASE WHEN b.paused THEN 'batch_paused' END,
-        available_at = nightdesk_now(), hinted_at = NULL,
+        available_at = nightdesk_now(),
         needs_usd = CASE WHEN %(reason)s NOT IN ('budget', 'key_budget', 'tenant_budget') THEN j.needs_usd END
     FROM (SELECT l.id, l.batch_id, CASE WHEN l.step = 'generate' THEN w.opens_at END AS opens_at
           FROM locked_job l JOIN batches w ON w.id = l.batch_id) c
@@ -157,7 +157,7 @@ WITH locked_job AS (
     WHERE id = ANY(%(ids)b::uuid[]) AND held_reason IS NULL AND state IN ('available', 'scheduled')
     ORDER BY id FOR NO KEY UPDATE
 ), {_BATCHES}, held_job AS (
-    UPDATE job j SET state = 'scheduled', held_reason = 'batch_paused', hinted_at = NULL
+    UPDATE job j SET state = 'scheduled', held_reason = 'batch_paused'
     FROM locked_job c JOIN batches b ON b.id = c.batch_id AND b.paused
     WHERE j.id = c.id
     RETURNING j.id, j.run

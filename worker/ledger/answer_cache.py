@@ -65,8 +65,7 @@ WITH input AS (
 ), moved_job AS (
     UPDATE job j SET state = 'available', step = t.next_step, rescues = 0, held_reason = NULL, needs_usd = NULL,
                      available_at = nightdesk_now(),
-                     -- The worker that writes this sends the hint itself, right after the commit.
-                     hinted_at = nightdesk_now(), lease_token = NULL, lease_until = NULL, worker = NULL
+                     lease_token = NULL, lease_until = NULL, worker = NULL
     FROM reuse t WHERE j.id = t.job_id
     RETURNING j.id
 )

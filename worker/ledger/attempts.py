@@ -178,7 +178,7 @@ WITH RECURSIVE input AS (
 ), held_job AS (
     -- One update for both: each opens every index of the jobs, also where nothing is held.
     UPDATE job j SET state = 'scheduled', held_reason = h.held_reason, needs_usd = h.needs_usd, scheduled_at = h.scheduled_at,
-                     short_of = h.short_of, hinted_at = NULL, lease_token = NULL, lease_until = NULL, worker = NULL
+                     short_of = h.short_of, lease_token = NULL, lease_until = NULL, worker = NULL
     FROM on_hold h WHERE j.id = h.job_id
     RETURNING j.id, j.run, j.batch_id, j.needs_usd, j.held_reason, j.scheduled_at
 ), event AS (
@@ -314,8 +314,6 @@ WITH input AS (
                             ELSE j.available_at END,
         limited_ms = CASE WHEN m.moves AND m.next_step <> j.step THEN NULL ELSE j.limited_ms END,
         rescues = CASE WHEN m.moves AND (m.next_step, m.next_round) <> (j.step, j.round) THEN 0 ELSE j.rescues END,
-        -- The worker that writes this sends the hint itself, right after the commit.
-        hinted_at = CASE WHEN m.moves AND m.next_state = 'available' THEN nightdesk_now() ELSE j.hinted_at END,
         lease_token = CASE WHEN m.moves AND NOT m.keeps THEN NULL WHEN m.moves AND m.leases THEN m.token
                            ELSE j.lease_token END,
         lease_until = CASE WHEN m.moves AND NOT m.keeps THEN NULL
@@ -391,7 +389,7 @@ WITH input AS (
     FROM lost_attempt d
 )
 UPDATE job j SET state = 'running', lease_token = d.token, lease_until = nightdesk_now() + interval '60 seconds',
-                 worker = %(worker)s, started_at = coalesce(j.started_at, nightdesk_now()), hinted_at = NULL
+                 worker = %(worker)s, started_at = coalesce(j.started_at, nightdesk_now())
 FROM (SELECT DISTINCT ON (job_id) job_id, token FROM lost_attempt WHERE leases ORDER BY job_id, id) d WHERE j.id = d.job_id
 """
 )

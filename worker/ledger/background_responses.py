@@ -30,7 +30,7 @@ WITH input AS (
     SELECT j.id FROM job j JOIN input d ON d.job_id = j.id AND d.token = j.lease_token
     WHERE j.state = 'running' ORDER BY j.id FOR NO KEY UPDATE OF j
 ), parked_job AS (
-    UPDATE job j SET state = 'pending', lease_token = NULL, lease_until = NULL, worker = NULL, hinted_at = NULL
+    UPDATE job j SET state = 'pending', lease_token = NULL, lease_until = NULL, worker = NULL
     FROM leased_job l WHERE j.id = l.id
 ), response AS (
     INSERT INTO provider_batch (id, provider, model, lane, remote_id, state, calls, body_bytes, intended_at, created_at, due_at, next_at)

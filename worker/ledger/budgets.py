@@ -76,7 +76,7 @@ WITH short_batch AS (
     SELECT id FROM job WHERE id = ANY (ARRAY(SELECT id FROM affordable_job)) AND held_reason = 'budget'
     FOR NO KEY UPDATE SKIP LOCKED
 ), funded_job AS (
-    UPDATE job SET state = 'available', held_reason = NULL, available_at = nightdesk_now(), hinted_at = NULL
+    UPDATE job SET state = 'available', held_reason = NULL, available_at = nightdesk_now()
     WHERE id = ANY (ARRAY(SELECT id FROM locked_job))
     RETURNING id
 ), least_needed AS (
@@ -99,7 +99,7 @@ WITH short_batch AS (
     SELECT j.id FROM page p JOIN job j ON j.id = p.id WHERE p.waits AND j.state = 'available'
     FOR NO KEY UPDATE OF j SKIP LOCKED
 ), held_job AS (
-    UPDATE job j SET state = 'scheduled', held_reason = 'budget', scheduled_at = nightdesk_now(), hinted_at = NULL,
+    UPDATE job j SET state = 'scheduled', held_reason = 'budget', scheduled_at = nightdesk_now(),
                      needs_usd = s.least_needed_usd
     FROM short_batch s WHERE j.id = ANY (ARRAY(SELECT id FROM locked_job))
     RETURNING j.id

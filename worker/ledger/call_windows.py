@@ -50,7 +50,7 @@ WITH locked_job AS (
     WHERE j.id = ANY(%(ids)b::uuid[]) AND j.state = 'available' AND j.step = 'generate' AND b.opens_at > nightdesk_now()
     FOR NO KEY UPDATE OF j SKIP LOCKED
 ), closed_job AS (
-    UPDATE job j SET state = 'scheduled', scheduled_at = l.opens_at, hinted_at = NULL FROM locked_job l WHERE j.id = l.id
+    UPDATE job j SET state = 'scheduled', scheduled_at = l.opens_at FROM locked_job l WHERE j.id = l.id
     RETURNING j.id
 )
 SELECT count(*) AS jobs FROM closed_job

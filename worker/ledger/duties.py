@@ -1,4 +1,4 @@
-"""The duties of dispatch: one worker leads; it promotes due jobs, expires late ones and chooses those to hint."""
+"""The duties of dispatch: one worker leads; it promotes due jobs, and expires late ones."""
 
 from collections.abc import Sequence
 from datetime import timedelta
@@ -12,23 +12,20 @@ from worker.ledger.actions import closing_statement
 from worker.ledger.budgets import HAS_ROOM, BudgetRounds
 from worker.ledger.call_windows import WINDOW_OVER, close_windows
 from worker.ledger.database import Database, fields
-from worker.ledger.fairness import FAIR_IDS, FAIR_ORDER, FORGET_TURNS, LEAST_PRIORITY, MOST_PRIORITY, keep_turns
+from worker.ledger.fairness import FORGET_TURNS
 from worker.ledger.fleet import PRESENT_FOR, known_steps
 from worker.ledger.pages import (
     NOT_IN_QUARANTINE,
     change_by,
     isolate,
     paged,
-    quarantine_bad,
     quarantine_for,
-    row_at_fault,
 )
 from worker.ledger.rescuing import rescue_lost
 from worker.ledger.tenant_budgets import JOB_WAITS, PERIOD_OVER
 
 PROMOTE_LOCK = 0x6E64_7072
 REASSIGN_LOCK = 0x6E64_7361
-HINT_LOCK = {Step.GENERATE: 0x6E64_6867, Step.CHECK: 0x6E64_6863, Step.LOCAL: 0x6E64_686C}
 """Advisory lock keys: of all processes that do the same duty at once, one does it and the others pass."""
 
 _DUE = f"""
@@ -50,7 +47,7 @@ WITH due_job AS (
 UPDATE job j SET state = CASE WHEN d.opens_at IS NULL THEN 'available' ELSE 'scheduled' END,
                  -- Due outside of the window of its batch: at the beginning of the next.
                  scheduled_at = coalesce(d.opens_at, j.scheduled_at),
-                 available_at = CASE WHEN d.opens_at IS NULL THEN nightdesk_now() ELSE j.available_at END, hinted_at = NULL
+                 available_at = CASE WHEN d.opens_at IS NULL THEN nightdesk_now() ELSE j.available_at END
 FROM due_job d WHERE j.id = d.id
 RETURNING j.id
 """
@@ -89,7 +86,7 @@ WITH late_job AS (
             'given_up', 'the deadline passed', 'previous', '', 'problems', '[]'::jsonb, 'asks', (
                 SELECT jsonb_agg(e.ask || jsonb_build_object('won', (e.ask ->> 'round')::int2 = b.round) ORDER BY e.at)
                 FROM jsonb_array_elements(j.correction -> 'asks') WITH ORDINALITY AS e(ask, at))),
-        hinted_at = NULL, needs_usd = NULL, limited_ms = NULL, rescues = 0,
+        needs_usd = NULL, limited_ms = NULL, rescues = 0,
         lease_token = NULL, lease_until = NULL, worker = NULL
     FROM best_round b JOIN job_request r ON r.job_id = b.id
     WHERE j.id = b.id
@@ -113,47 +110,6 @@ _EXPIRED = {
 }
 _EXPIRING = "expire"
 
-_TAKE_HINTS = (
-    FAIR_ORDER
-    + """,
-unhinted_job AS (
-    SELECT j.id, j.priority, j.tenant FROM job j
-    WHERE j.id = ANY (ARRAY(
-            SELECT id FROM (
-                -- What was noted before the job became available was for another step, or for a try before.
-                SELECT f.id, greatest(f.hinted_at, (
-                    SELECT n.hinted_at FROM job_hint n WHERE n.job_id = f.id AND n.hinted_at >= f.available_at
-                )) AS hinted_at
-                FROM fair f OFFSET 0
-            ) h
-            WHERE hinted_at IS NULL
-               OR hinted_at < nightdesk_now() - %(again_after)s
-               OR hinted_at <= (SELECT hints_lost_at FROM dispatch)
-            LIMIT %(most)s))
-      AND j.state = 'available' AND j.step = %(step)s
-      AND (SELECT pg_try_advisory_xact_lock(%(lock)s))
-    FOR NO KEY UPDATE OF j SKIP LOCKED
-), hint AS (
-    INSERT INTO job_hint AS h (job_id, hinted_at) SELECT id, nightdesk_now() FROM unhinted_job
-    ON CONFLICT (job_id) DO UPDATE SET hinted_at = excluded.hinted_at
-), old_hint AS (
-    -- A lease removes the note of its job; these are of jobs that were cancelled, held or expired.
-    DELETE FROM job_hint WHERE job_id = ANY (ARRAY(
-        SELECT job_id FROM job_hint
-        WHERE hinted_at < nightdesk_now() - %(again_after)s AND job_id <> ALL (ARRAY(SELECT id FROM unhinted_job))
-        LIMIT 1000 FOR UPDATE SKIP LOCKED))
-),"""
-    + keep_turns("unhinted_job")
-    + """
--- Not a join, whose sides would be compared row by row: two rows are expected where there are thousands.
-SELECT id, priority FROM fair WHERE (id IN (SELECT id FROM unhinted_job)) IS TRUE ORDER BY place
-"""
-)
-
-_HINT = """
-SELECT id FROM job WHERE id = ANY(%(ids)b::uuid[]) AND state = 'available' AND step = %(step)s ORDER BY id FOR NO KEY UPDATE
-"""
-
 # Whoever asks knows the workers of some seconds ago: the ledger looks again.
 _REASSIGN = """
 WITH unserved_job AS (
@@ -163,11 +119,9 @@ WITH unserved_job AS (
     LIMIT %(limit)s
     FOR UPDATE SKIP LOCKED
 ), moved_job AS (
-    UPDATE job j SET step = %(to)s, hinted_at = NULL
+    UPDATE job j SET step = %(to)s
     WHERE j.id = ANY (ARRAY(SELECT id FROM unserved_job))
     RETURNING j.id, j.run
-), old_hint AS (
-    DELETE FROM job_hint WHERE job_id = ANY (ARRAY(SELECT id FROM moved_job))
 ), event AS (
     INSERT INTO job_event (job_id, run, kind, actor, detail)
     SELECT id, run, 'unserved', 'dispatch', jsonb_build_object('step', %(step)s::text, 'to', %(to)s::text) FROM moved_job
@@ -222,7 +176,7 @@ REFRESH_ROWS, GROWN_ROWS = 1_000, 50_000
 """Changed rows after which the statistics of a table that had none are refreshed, and from how many on that is left to autovacuum."""
 
 _GROWING_TABLES = (
-    "{batch,job,job_request,job_hint,job_count,attempt,completion,judge_verdict,generation_record,provider_batch_call}"
+    "{batch,job,job_request,job_count,attempt,completion,judge_verdict,generation_record,provider_batch_call}"
 )
 
 # Autovacuum looks once a minute at best, in which a table grows from nothing to 50,000 rows. A planner that takes it for empty
@@ -318,37 +272,6 @@ class PostgresDuties:
         settled = {job_id for page in paged(rounds) for job_id in await isolate(page, settle, refuse)}
         rest = [row.id for row in late if row.id not in settled]
         return [job_id for page in paged(rest) for job_id in await isolate(page, expire, refuse)]
-
-    async def take_hints(
-        self, step: Step, depth: int, limit: int, again_after: timedelta, *, min_priority: int | None = None
-    ) -> list[tuple[UUID, int]]:
-        """Choose available jobs to hint, by priority, tenant fairness and deadline, and note it (``hinted_at``).
-
-        Tops up to ``depth`` jobs hinted within ``again_after``; older hints count as lost. Returns (id, priority).
-        """
-        parameters = {
-            "step": step.value,
-            # A hint is not a lease: the job has its turn once as each.
-            "line": f"hints of {step.value}",
-            "limit": depth,
-            "most": limit,
-            "again_after": again_after,
-            "min_priority": LEAST_PRIORITY if min_priority is None else min_priority,
-            "max_priority": MOST_PRIORITY,
-            "max_rescues": 32767,
-            "shares": self._shares,
-            "lock": HINT_LOCK[step],
-        }
-        try:
-            rows = await self._db.rows(_TAKE_HINTS, parameters)
-        except Exception as error:
-            if not row_at_fault(error):
-                raise
-            chosen = await self._db.column(FAIR_IDS, parameters)
-            if not await quarantine_bad(self._db, chosen, _HINT, parameters):
-                raise
-            rows = await self._db.rows(_TAKE_HINTS, parameters)
-        return [(row.id, row.priority) for row in rows]
 
     async def reassign(self, step: Step, to: Step, limit: int) -> list[UUID]:
         """Leave available jobs of a step to another one, with an event ``unserved``; returns the ids.

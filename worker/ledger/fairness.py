@@ -76,15 +76,15 @@ WITH RECURSIVE level AS (
     ) n
     WHERE e.jobs < e.room AND (e.turns - e.last) * e.least <= e.room
 ), fair AS (
-    SELECT n.id, n.priority, n.available_at, n.hinted_at,
+    SELECT n.id, n.priority, n.available_at,
            row_number() OVER (ORDER BY n.priority DESC, n.turn, n.deadline NULLS LAST, n.id) AS place
     FROM contender c
     CROSS JOIN (SELECT e.priority, e.room, max(e.turns) AS turns FROM reach e GROUP BY 1, 2) b
     CROSS JOIN LATERAL (
-        SELECT i.id, i.priority, i.deadline, i.available_at, i.hinted_at,
+        SELECT i.id, i.priority, i.deadline, i.available_at,
                c.lag + (row_number() OVER (ORDER BY i.deadline NULLS LAST, i.id) - 1) / c.share AS turn
         FROM (
-            SELECT j.id, j.priority, j.deadline, j.available_at, j.hinted_at {_READY}
+            SELECT j.id, j.priority, j.deadline, j.available_at {_READY}
               AND j.priority = c.priority AND j.tenant = c.tenant
             ORDER BY j.deadline NULLS LAST, j.id
             LIMIT CASE WHEN c.priority > b.priority THEN %(limit)s
@@ -94,7 +94,7 @@ WITH RECURSIVE level AS (
     ORDER BY place
     LIMIT %(limit)s
 )"""
-"""Defines ``fair(id, priority, available_at, hinted_at, place)``: the next ``limit`` available jobs of ``step``.
+"""Defines ``fair(id, priority, available_at, place)``: the next ``limit`` available jobs of ``step``.
 
 Higher priority goes first. Within a priority tenants take turns, as many as their weight in ``shares`` says. Within a
 tenant the nearest deadline goes first, then the order of submission.

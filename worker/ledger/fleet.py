@@ -154,7 +154,7 @@ WHERE EXISTS (SELECT FROM job j WHERE j.state = 'available' AND j.step = s.step)
 _RELEASED_JOB = """released_job AS (
     UPDATE job j
     SET state = CASE WHEN b.paused OR j.scheduled_at > nightdesk_now() THEN 'scheduled' ELSE 'available' END,
-        held_reason = CASE WHEN b.paused THEN 'batch_paused' END, available_at = nightdesk_now(), hinted_at = NULL
+        held_reason = CASE WHEN b.paused THEN 'batch_paused' END, available_at = nightdesk_now()
     FROM batch b
     WHERE b.id = j.batch_id AND j.state = 'scheduled' AND j.held_reason = %(reason)s
       AND EXISTS (SELECT FROM resumed_lane)

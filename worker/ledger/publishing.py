@@ -78,11 +78,11 @@ UPDATE job SET result_published_at = NULL WHERE id = %(id)s AND result_published
 """
 
 _BEGIN = """
-WITH before AS (SELECT hints_lost_at FROM dispatch)
-UPDATE dispatch SET hints_lost_at = nightdesk_now(), republish_after = nightdesk_now() - %(within)s,
+WITH before AS (SELECT republish_after FROM dispatch)
+UPDATE dispatch SET republish_after = nightdesk_now() - %(within)s,
                     republish_after_id = '00000000-0000-0000-0000-000000000000',
                     republish_until = nightdesk_now(), republished = 0
-RETURNING (SELECT hints_lost_at IS NOT NULL FROM before) AS again
+RETURNING (SELECT republish_after IS NOT NULL FROM before) AS again
 """
 
 _WALK = "SELECT republish_until, republished FROM dispatch WHERE republish_until IS NOT NULL"
@@ -135,7 +135,7 @@ class PostgresOutbox(Store):
         await quarantine_for(self._db, _DUTY)(job_id, error)
 
     async def begin_republishing(self, finished_within: timedelta) -> bool:
-        """Begin to publish all results finished within that time again (Redis lost its data), and forget all hints.
+        """Begin to publish all results finished within that time again (Redis lost its data).
 
         Starts again where it was under way. False for the first time in the life of the ledger: a new Redis lost nothing.
         """

@@ -105,13 +105,11 @@ fitting_job AS (
 ), new_lease AS (
     UPDATE job j
     SET state = 'running', lease_token = %(token)s, lease_until = nightdesk_now() + %(lease_for)s, worker = %(worker)s,
-        started_at = coalesce(j.started_at, nightdesk_now()), hinted_at = NULL
+        started_at = coalesce(j.started_at, nightdesk_now())
     WHERE j.id = ANY (ARRAY(SELECT id FROM fitting_job))
     RETURNING j.id, j.batch_id, j.tenant, j.key_id, j.position, j.custom_id, j.step, j.run, j.round, j.priority, j.created_at, j.rescues, j.request_bytes,
               j.started_at, j.available_at, j.limited_ms, j.deadline, j.cost_usd, j.correction, j.recheck,
               j.replay_of
-), old_hint AS (
-    DELETE FROM job_hint WHERE job_id = ANY (ARRAY(SELECT id FROM new_lease))
 )"""
 
 _LEASE_HINTED = (
@@ -156,7 +154,7 @@ WHERE d.id NOT IN (SELECT id FROM renewed_job)
 
 _HAND_BACK = f"""
 WITH valid_lease AS ({LOCK_LEASED})
-UPDATE job j SET state = 'available', available_at = nightdesk_now(), hinted_at = NULL,
+UPDATE job j SET state = 'available', available_at = nightdesk_now(),
                  lease_token = NULL, lease_until = NULL, worker = NULL
 FROM valid_lease h
 WHERE j.id = h.id
@@ -223,7 +221,7 @@ WITH input AS (
                            AND j.step = d.step AND j.run = d.run
     ORDER BY j.id FOR NO KEY UPDATE OF j
 ), finished_job AS (
-    UPDATE job j SET state = h.state, outcome = h.final_outcome, finished_at = nightdesk_now(), hinted_at = NULL,
+    UPDATE job j SET state = h.state, outcome = h.final_outcome, finished_at = nightdesk_now(),
                      lease_token = NULL, lease_until = NULL, errors = h.errors,
                      standing = h.standing, failure_kind = h.failure_kind
     FROM valid_lease h WHERE j.id = h.id

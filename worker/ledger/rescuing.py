@@ -87,7 +87,7 @@ WITH lost_job AS (
     UPDATE job j
     SET state = CASE WHEN %(reason)s::text IS NOT NULL AND c.job_id IS NOT NULL THEN 'scheduled' ELSE 'available' END,
         held_reason = CASE WHEN c.job_id IS NOT NULL THEN %(reason)s::text END, rescues = j.rescues + 1,
-        available_at = nightdesk_now(), hinted_at = NULL, cost_usd = j.cost_usd + coalesce(c.usd, 0),
+        available_at = nightdesk_now(), cost_usd = j.cost_usd + coalesce(c.usd, 0),
         lease_token = NULL, lease_until = NULL, worker = NULL
     FROM lost_job l LEFT JOIN charge c ON c.job_id = l.id
     WHERE j.id = l.id AND NOT l.is_over

@@ -17,7 +17,7 @@ from schemas.states import JobState, Step
 from schemas.window import parse_window
 from tasks.errors import IdempotencyConflict, JobsRefused, MessageTaken, QueueFull
 from tasks.ports import (
-    FEW_JOBS,
+    HintKey,
     InputLine,
     NewBatch,
     NewJob,
@@ -139,6 +139,9 @@ def _conflict_of(job: NewJob, holder: Holder | None, present: Present) -> Refuse
         return None
     return Refused(job.position, f"{field}: {message}", field, job.custom_id, job.place)
 
+
+FEW_JOBS = 50
+"""Most jobs of a submission that is hinted at once, and whose urgent jobs are written over the connection for urgent statements."""
 
 PAGE_JOBS = 2_000
 """Jobs that one COPY writes: each has a savepoint and a count of its own."""
@@ -283,14 +286,14 @@ async def _write(
         await connection.execute("INSERT INTO callback (batch_id, url) VALUES (%s, %s)", (batch.id, batch.callback_url))
     room = await _room(connection, batch)
     all_jobs = Sorted()
-    available: list[UUID] = []
+    hints: set[HintKey] = set()
     fresh = 0
 
     async def write(page: Sequence[NewJob]) -> None:
         nonlocal fresh
         sorted_jobs, ready = await _write_page(connection, batch, page, room, batch_row)
         all_jobs.extend(sorted_jobs)
-        available.extend(ready)
+        hints.update(ready)
         fresh += len(sorted_jobs.fresh)
 
     await _read_ahead(_pages(chunks), write)
@@ -303,7 +306,7 @@ async def _write(
         job_ids=tuple(all_jobs.ids),
         existing=frozenset(all_jobs.existing),
         elsewhere=all_jobs.existing,
-        available=tuple(available),
+        hints=frozenset(hints if fresh <= FEW_JOBS else ()),
         refused=tuple(all_jobs.refused),
         holders=dict(all_jobs.holders),
     )
@@ -346,7 +349,7 @@ async def _read_ahead(
 
 async def _write_page(
     connection: AsyncConnection[Any], batch: NewBatch, page: Sequence[NewJob], room: "_Room", batch_row: Any
-) -> tuple[Sorted, list[UUID]]:
+) -> tuple[Sorted, set[HintKey]]:
     """Write what of a page is new; looks again at all its ids where another job has one after all."""
     unchanged = await still_unchanged(connection, batch.unchanged, page)
     for remaining in reversed(range(CONFLICT_TRIES)):
@@ -357,7 +360,7 @@ async def _write_page(
         try:
             # A savepoint: what was written of other chunks stays.
             async with connection.transaction():
-                available = await _copy(connection, batch, sorted_jobs.fresh, batch_row.now)
+                hints = await _copy(connection, batch, sorted_jobs.fresh, batch_row.now)
         except psycopg.errors.UniqueViolation as error:
             if not remaining:
                 raise IdempotencyConflict(
@@ -367,7 +370,7 @@ async def _write_page(
         room.accepted += len(sorted_jobs.fresh)
         if room.key is not None:
             await room.key.take(len(sorted_jobs.fresh))
-        return sorted_jobs, available
+        return sorted_jobs, hints
     raise AssertionError("unreachable")
 
 
@@ -469,10 +472,10 @@ async def _known_batch(
     )
 
 
-async def _copy(connection: AsyncConnection[Any], batch: NewBatch, jobs: Sequence[NewJob], now: Any) -> list[UUID]:
+async def _copy(connection: AsyncConnection[Any], batch: NewBatch, jobs: Sequence[NewJob], now: Any) -> set[HintKey]:
+    hints: set[HintKey] = set()
     if not jobs:
-        return []
-    available: list[UUID] = []
+        return hints
     window = None if batch.window is None else parse_window(batch.window)
     key_id = batch.submitter and batch.submitter.key_id
     cursor = connection.cursor()
@@ -483,8 +486,9 @@ async def _copy(connection: AsyncConnection[Any], batch: NewBatch, jobs: Sequenc
             if window is not None and job.step is Step.GENERATE:
                 due = window.opening(max(due, now))
             ready = due <= now
-            if ready:
-                available.append(job.id)
+            # Not for the step local, which may have no worker: those there are look by themselves.
+            if ready and job.step is not Step.LOCAL:
+                hints.add(HintKey(job.step, job.priority > 0))
             await copy.write_row((
                 job.id, batch.id, job.position, job.custom_id, job.message_id, job.tenant, key_id, job.idempotency_key,
                 JobState.AVAILABLE.value if ready else JobState.SCHEDULED.value, job.step.value, len(job.request), job.priority,
@@ -498,7 +502,7 @@ async def _copy(connection: AsyncConnection[Any], batch: NewBatch, jobs: Sequenc
             await copy.write_row((
                 job.id, _JSONB_VERSION + head, frame, job.request_hash, job.contract_version, _prompt_of(job),
             ))  # fmt: skip
-    return available
+    return hints
 
 
 def _prompt_of(job: NewJob) -> bytes | None:

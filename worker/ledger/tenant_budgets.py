@@ -192,8 +192,7 @@ _GO_ON = """batches AS (
     SELECT b.id, b.paused FROM batch b WHERE b.id = ANY (ARRAY(SELECT batch_id FROM locked_job)) ORDER BY b.id FOR SHARE
 ), free_job AS (
     UPDATE job j SET state = CASE WHEN b.paused THEN 'scheduled' ELSE 'available' END,
-                     held_reason = CASE WHEN b.paused THEN 'batch_paused' END, available_at = nightdesk_now(),
-                     hinted_at = NULL
+                     held_reason = CASE WHEN b.paused THEN 'batch_paused' END, available_at = nightdesk_now()
     FROM locked_job l JOIN batches b ON b.id = l.batch_id WHERE j.id = l.id
     RETURNING j.id
 )
@@ -273,7 +272,7 @@ WITH least AS (
     LIMIT {PAGE_ROWS} FOR NO KEY UPDATE OF j SKIP LOCKED
 ), held_job AS (
     UPDATE job j SET state = 'scheduled', held_reason = '{scope.held_reason}', scheduled_at = nightdesk_now(),
-                     hinted_at = NULL, needs_usd = (SELECT usd FROM least), short_of = ARRAY(
+                     needs_usd = (SELECT usd FROM least), short_of = ARRAY(
                          SELECT p.budget_id FROM ({_LATEST_PERIODS}) p
                          WHERE p.ends_at > nightdesk_now()
                            AND p.max_cost_usd - p.reserved_usd - p.spent_usd < (SELECT usd FROM least))

@@ -1,6 +1,6 @@
 """Submits one job, or the lines of a request's body, and tells of it no more than an answer takes."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
@@ -38,7 +38,7 @@ class LinesOutcome:
     holders: Mapping[UUID, int] = field(default_factory=dict)
     submitted_at: datetime | None = None
     warnings: tuple[str, ...] = ()
-    hints: Mapping[HintKey, list[UUID]] = field(default_factory=dict)
+    hints: Collection[HintKey] = ()
     error: InputError | None = None
 
 
@@ -58,7 +58,7 @@ async def submit_lines(ledger: PostgresLedger, settings: Settings, order: InputO
         outcome.refused, outcome.refused_lines = len(accepted.refused), accepted.refused[:MOST_NAMED]
         outcome.repeated, outcome.holders = len(accepted.repeated), dict(accepted.holders)
         outcome.submitted_at, outcome.warnings = accepted.submitted_at, tuple(warnings[:MOST_WARNINGS])
-        outcome.hints = submission.hints()
+        outcome.hints = accepted.hints
     return outcome
 
 

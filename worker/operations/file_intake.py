@@ -8,12 +8,11 @@ from functools import partial
 from itertools import accumulate, chain
 from shlex import quote, split
 from typing import Any, NamedTuple
-from uuid import UUID
 
 from schemas.job import JobRequest
 from tasks.errors import InputError
 from tasks.policy.relevance import without_threshold
-from tasks.ports import FEW_JOBS, Catalog, Everything, HintKey, NewBatch, NewJob, Refused, Submitter
+from tasks.ports import Catalog, Everything, NewBatch, NewJob, Refused, Submitter
 from tasks.raw_jobs import as_check_only, read_job, scores_of
 from tasks.raw_jobs.left_over import (
     MOST_NAMED,
@@ -115,8 +114,6 @@ class Intake:
     accepted: int = 0
     refused: list[Refused] = field(default_factory=list)
     warnings: Counter[str] = field(default_factory=Counter)
-    first: dict[UUID, HintKey] = field(default_factory=dict)
-    """The first ``FEW_JOBS`` jobs, and the hint that each belongs to."""
     _common_faults: Counter[str] = field(default_factory=Counter)
     """Lines by a fault that is none of theirs: of the batch's defaults, or of the settings."""
     _places: dict[tuple[str, str], str] = field(default_factory=dict)
@@ -206,8 +203,6 @@ class Intake:
             # In strict mode the rest is read only to name all that is wrong.
             if not (order.strict and self.refused):
                 self.accepted += 1
-                if len(self.first) < FEW_JOBS:
-                    self.first[job.id] = HintKey(job.step, job.priority > 0)
                 yield job
 
     def _common_fault(self, raw: Any, error: InputError) -> str | None:

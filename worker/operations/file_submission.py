@@ -1,17 +1,15 @@
 """Submits files as one batch: validates each line, compares it with earlier batches, streams the jobs into the ledger, wakes the workers."""
 
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
-from schemas.states import Step
 from tasks.errors import BrokerUnavailable, InputError, JobsRefused
 from tasks.ports import (
-    FEW_JOBS,
     Content,
     HintKey,
     InputLine,
@@ -56,6 +54,8 @@ class Accepted:
     """Number of jobs known from before, by the batch that holds them."""
     unchanged: bool = False
     """They are known because an earlier batch has the same lines, not by their idempotency keys."""
+    hints: Collection[HintKey] = ()
+    """For the workers of the new jobs."""
 
     @property
     def input_lines(self) -> list[InputLine]:
@@ -227,25 +227,11 @@ class Submission:
             receipt.submitted_at,
             receipt.holders,
             bool(self.batch.unchanged),
+            receipt.hints,
         )
 
-    def hints(self) -> dict[HintKey, list[UUID]]:
-        """The new jobs of a small submission by their hints; none of a large one, which is left to dispatch."""
-        receipt = self.receipt
-        if receipt is None or not 0 < len(receipt.available) <= FEW_JOBS:
-            return {}
-        hints: dict[HintKey, list[UUID]] = {}
-        for job_id in receipt.available:
-            key = self.intake.first.get(job_id)
-            # Not for the step local, which may have no worker: dispatch wakes those there are.
-            if key is not None and key.step is not Step.LOCAL:
-                hints.setdefault(key, []).append(job_id)
-        return hints
 
-
-async def wake(
-    hints: Mapping[HintKey, Sequence[UUID]], settings: Settings, where: Endpoints, warn: Callable[[str], None]
-) -> None:
+async def wake(hints: Collection[HintKey], settings: Settings, where: Endpoints, warn: Callable[[str], None]) -> None:
     """Hints new jobs by their first step, if there are any; without Redis workers find them a little later."""
     if not hints:
         return
@@ -254,7 +240,7 @@ async def wake(
 
     try:
         async with ring(settings, where.redis_url) as doorbell:
-            for key, ids in hints.items():
-                await doorbell.hint(key.step, ids, urgent=key.urgent)
+            for key in hints:
+                await doorbell.hint(key.step, urgent=key.urgent)
     except BrokerUnavailable as error:
         warn(f"{error}; the jobs are accepted and start a few seconds later")

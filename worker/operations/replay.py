@@ -3,7 +3,7 @@
 import hashlib
 import pickle
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
@@ -15,10 +15,9 @@ from schemas.generation import Lane
 from schemas.job import GenerationConfig, JobRequest
 from schemas.model_call import Prompt
 from schemas.record import GenerationRecord
-from schemas.states import FINAL_STATES, Step
+from schemas.states import FINAL_STATES
 from tasks.errors import InputError
 from tasks.ports import (
-    FEW_JOBS,
     Catalog,
     HintKey,
     JobView,
@@ -228,13 +227,13 @@ class ReplayReceipt(NamedTuple):
         batch_id: the new batch; None where the ledger had all of these jobs.
         pairs: the old and the new id of each job, by position.
         elsewhere: those new ids that other batches hold: the same replay was ordered before.
-        hints: the new jobs by their hints, where they are few.
+        hints: for the workers of the new jobs.
     """
 
     batch_id: UUID | None
     pairs: Sequence[tuple[UUID, UUID]]
     elsewhere: Sequence[UUID]
-    hints: Mapping[HintKey, Sequence[UUID]]
+    hints: Collection[HintKey]
 
 
 async def write_replay(ledger: PostgresLedger, plan: ReplayPlan) -> ReplayReceipt:
@@ -243,10 +242,9 @@ async def write_replay(ledger: PostgresLedger, plan: ReplayPlan) -> ReplayReceip
     # The ledger knows more: the tenant may have a budget, under which a call needs a price.
     plan.refused += receipt.refused
     ids = receipt.ids_by_position(position for position, _ in plan.origins)
-    hint = 0 < len(receipt.available) <= FEW_JOBS
     return ReplayReceipt(
         batch_id=None if receipt.nothing_new else receipt.batch_id,
         pairs=[(origin, ids[position]) for position, origin in plan.origins if position in ids],
         elsewhere=list(receipt.elsewhere.values()),
-        hints={HintKey(Step.GENERATE, urgent=False): receipt.available} if hint else {},
+        hints=receipt.hints,
     )

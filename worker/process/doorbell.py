@@ -2,18 +2,16 @@
 
 import asyncio
 import logging
-from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from datetime import timedelta
-from typing import Any, NamedTuple
+from typing import Any
 from uuid import UUID
 
 import orjson
 from celery import Celery, states
 from kombu.exceptions import KombuError
-from kombu.transport.redis import Channel
 from redis import asyncio as redis
 from redis.asyncio.client import Pipeline
 from redis.asyncio.retry import Retry
@@ -26,14 +24,13 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 
 from schemas.states import Step
 from tasks.errors import BrokerUnavailable
-from tasks.ports import FinalJob, Leased, PackedFinal, Rendered
+from tasks.ports import FinalJob, HintKey, Leased, PackedFinal, Rendered
 from tasks.ports.process import TokenSink
 from tasks.results import compact_final
 from worker.batching import Batcher, OnError
 from worker.ledger.publishing import PostgresOutbox
 from worker.process.celery_app import make_app
 from worker.process.message_replies import result_key
-from worker.scheduling.dispatch import MESSAGE_IDS
 from worker.scheduling.outbox import publish_results
 from worker.settings import CANARY, SUBMIT_QUEUE, Settings
 from worker.token_streams import is_refusal
@@ -43,9 +40,6 @@ log = logging.getLogger(__name__)
 URGENT = 0
 BULK = 6
 """Message priorities of kombu's Redis transport: 0 is taken first; its steps are 0, 3, 6 and 9."""
-
-PRIORITY_SEPARATOR = Channel.sep
-"""The separator in kombu's name of the list of a priority other than 0, after the queue's name."""
 
 _REFUSED = "Redis refuses the login: correct user and password in NIGHTDESK_REDIS_URL"
 
@@ -107,9 +101,8 @@ class CeleryDoorbell:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="doorbell")
         self._is_loaded = False
 
-    async def hint(self, step: Step, job_ids: Sequence[UUID], *, urgent: bool = False) -> None:
+    async def hint(self, step: Step, *, urgent: bool = False) -> None:
         """Sends a hint message."""
-        arguments = [[str(job_id) for job_id in job_ids], urgent]
         async with self._answering("workers could not be woken over Redis"):
             if not self._is_loaded:
                 # It says at once what is wrong; Celery would try again until the time is over.
@@ -117,7 +110,7 @@ class CeleryDoorbell:
                 await asyncio.wrap_future(self._thread.submit(self._load))
             # A send that did not begin in time is cancelled; one that did ends by its own socket timeout.
             async with asyncio.timeout(ANSWER_S):
-                await asyncio.wrap_future(self._thread.submit(self._send, step, arguments, urgent))
+                await asyncio.wrap_future(self._thread.submit(self._send, step, urgent))
 
     @asynccontextmanager
     async def _answering(self, problem: str) -> AsyncIterator[None]:
@@ -139,23 +132,16 @@ class CeleryDoorbell:
             _ = connection.transport_cls  # its modules; nothing connects yet
         self._is_loaded = True
 
-    def _send(self, step: Step, arguments: list[Any], urgent: bool) -> None:  # noqa: FBT001 - passed by position to a thread
+    def _send(self, step: Step, urgent: bool) -> None:  # noqa: FBT001 - passed by position to a thread
         self._app.send_task(
             f"nightdesk.{step.value}",
-            args=arguments,
+            args=[urgent],
             queue=step.value,
             priority=URGENT if urgent else BULK,
             ignore_result=True,
             # Dispatch hints again; a send that retries by itself would block the thread for all others.
             retry=False,
         )
-
-    async def waiting(self, step: Step) -> int:
-        """The number of messages in the step's queue, of all priorities."""
-        async with self._redis.pipeline(transaction=False) as pipe:
-            for key in (step.value, f"{step.value}{PRIORITY_SEPARATOR}{BULK}"):
-                pipe.llen(f"{self._prefix}{key}")
-            return sum(await self._execute(pipe))
 
     async def unread_submissions(self) -> int:
         """The number of messages in the queue ``submit``, of the first priority."""
@@ -292,14 +278,6 @@ SWEEP_WAIT = timedelta(seconds=2)
 """Time of a stopping worker for hints and results to Redis: the other workers' sweeps send the remaining ones."""
 
 
-class _Hint(NamedTuple):
-    """A job whose step may begin."""
-
-    step: Step
-    urgent: bool
-    job_id: UUID
-
-
 class Sender:
     """Groups the hints and the results of a worker; nothing waits for them, and the sweeps send what is left."""
 
@@ -319,11 +297,10 @@ class Sender:
             room=PUBLISH_ROOM,
             eager=True,
         )
-        self._hints = Batcher[_Hint, None](
+        self._hints = Batcher[HintKey, None](
             "hints",
             self._send_hints,
             on_error=OnError.LEAVE,
-            rows=MESSAGE_IDS,
             wait=timedelta(milliseconds=20),
             room=HINT_ROOM,
             eager=True,
@@ -343,20 +320,17 @@ class Sender:
 
     def to_check(self, job: Leased) -> None:
         """Hints the check of a job whose answer is committed."""
-        self.hint(job.request.config.check_step, job.job_id, urgent=job.priority > 0)
+        self.hint(HintKey(job.request.config.check_step, job.priority > 0))
 
-    def hint(self, step: Step, job_id: UUID, *, urgent: bool) -> None:
+    def hint(self, key: HintKey) -> None:
         """Hints a job whose step may begin."""
-        self._hints.add(_Hint(step, urgent, job_id), urgent=urgent)
+        self._hints.add(key, urgent=key.urgent)
 
-    async def _send_hints(self, hints: Sequence[_Hint]) -> None:
-        messages: defaultdict[tuple[Step, bool], list[UUID]] = defaultdict(list)
-        for hint in hints:
-            messages[hint.step, hint.urgent].append(hint.job_id)
-        for (step, urgent), ids in sorted(messages.items(), key=lambda item: not item[0][1]):
+    async def _send_hints(self, keys: Sequence[HintKey]) -> None:
+        for step, urgent in sorted(set(keys), key=lambda key: not key.urgent):
             # Without a worker that has the model, messages for it would stay in Redis without end.
             if step is not Step.LOCAL or self._local_is_served():
-                await self._doorbell.hint(step, ids, urgent=urgent)
+                await self._doorbell.hint(step, urgent=urgent)
 
     async def close(self) -> None:
         """Sends what waits, for a short time."""

@@ -8,6 +8,7 @@ import logging
 import math
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from fnmatch import fnmatchcase
+from functools import partial
 from queue import Empty
 from time import monotonic, sleep
 from typing import Any, ClassVar, TypeVar
@@ -26,7 +27,7 @@ from kombu.utils.scheduling import round_robin_cycle
 
 from schemas.states import Step
 from tasks.errors import LedgerUnavailable
-from tasks.ports import FEW_JOBS, Catalog, NewJob, Runtime
+from tasks.ports import Catalog, Runtime
 from tasks.results import parse_job_id, parse_job_ids, poll
 from tasks.submit import new_batch, submit
 from worker.ledger.postgres import PostgresLedger
@@ -34,7 +35,6 @@ from worker.process.celery_app import SubmitGate
 from worker.process.doorbell import Sender
 from worker.process.message_replies import replying
 from worker.public_address import refuse_private
-from worker.scheduling.dispatch import Dispatch
 from worker.scheduling.feed import Feed
 from worker.scheduling.urgent_workers import UrgentWorkers
 from worker.settings import SUBMIT_QUEUE
@@ -329,8 +329,7 @@ class Intake(Runtime):
         owned: finds jobs within a tenant; None for one that the tenant has not.
         catalog: knows what can be served.
         gate: stops the queue of submissions while the ledger is away.
-        sender: hints the first jobs of a small submission.
-        dispatch: knows the steps with jobs that wait.
+        sender: hints new jobs.
         tenants: the tenant of each queue with submissions; that of ``submit`` for any other.
         most_queued: most jobs of a tenant that are not final; None: no limit.
         callback_private: callbacks may go to private networks.
@@ -346,7 +345,6 @@ class Intake(Runtime):
         catalog: Catalog,
         gate: SubmitGate,
         sender: Sender,
-        dispatch: Dispatch,
         tenants: Mapping[str, str],
         most_queued: Callable[[str], int | None],
         callback_private: bool = False,
@@ -358,7 +356,6 @@ class Intake(Runtime):
         self._catalog = catalog
         self._gate = gate
         self._sender = sender
-        self._dispatch = dispatch
         self._tenants = tenants
         self._most_queued = most_queued
         self._callback_private = callback_private
@@ -366,11 +363,11 @@ class Intake(Runtime):
     def _call(self, work: Coroutine[Any, Any, Result]) -> Result:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
-    def admit(self, step: Step, job_ids: Sequence[UUID], *, urgent: bool) -> None:
+    def wake(self, step: Step, *, urgent: bool) -> None:
         """See ``tasks.ports.Runtime``; drops hints of a step that this process does not serve."""
         feed = self._feeds.get(step)
         if feed is not None:
-            self._call(feed.admit(job_ids, urgent=urgent))
+            self._loop.call_soon_threadsafe(partial(feed.wake, urgent=urgent))
 
     def submit(self, raw_jobs: Sequence[Any], batch: dict[str, Any], queue: str = SUBMIT_QUEUE) -> dict[str, Any]:
         """See ``tasks.ports.Runtime``."""
@@ -413,15 +410,7 @@ class Intake(Runtime):
                 if self._loop.time() >= until:
                     raise
             else:
-                self._wake(submitted.available)
+                for key in submitted.receipt.hints if submitted.receipt else ():
+                    self._sender.hint(key)
                 return submitted.to_json()
             await asyncio.sleep(1)
-
-    def _wake(self, jobs: Sequence[NewJob]) -> None:
-        """Spares a few new jobs the time until dispatch looks; where others wait before them, it says whose turn it is."""
-        if len(jobs) > FEW_JOBS:
-            return
-        for job in jobs:
-            urgent = job.priority > 0
-            if urgent or job.step not in self._dispatch.waiting:
-                self._sender.hint(job.step, job.id, urgent=urgent)

@@ -100,7 +100,7 @@ class LeaseRenewer:
     def _is_late(self) -> bool:
         return monotonic() - self._alive_at > BEAT_S + STALL_S
 
-    def _lose(self, lost: Callable[[], None]) -> None:
+    def _lose(self, lost: Callable[[], object]) -> None:
         """Tells a holder of its loss, on the loop; one that stood still first reads the answers that wait in its sockets.
 
         They are paid for. What a job writes meanwhile names its old lease, so the ledger takes no more than the answer.

@@ -194,7 +194,7 @@ class WorkerRuntime:
             self._feeds[step] = self._feed(step)
             self._feeds[step].start()
         dispatch = self._dispatch()
-        intake = self._open_intake(dispatch)
+        intake = self._open_intake()
         self._start_duties(dispatch)
         self._metering.start(self._ledger.metric_totals, dispatch)
         return intake
@@ -256,7 +256,7 @@ class WorkerRuntime:
         )
         self._continuity.put_back = self._journal.put_back
 
-    def _open_intake(self, dispatch: Dispatch) -> Intake:
+    def _open_intake(self) -> Intake:
         settings = self._settings
         gate = SubmitGate(settings.submit_queues, OpenQueues.shut, self._reachable, self._loop)
         self._at_end(gate.cancel)
@@ -268,7 +268,6 @@ class WorkerRuntime:
             catalog=Installation(settings, same_for_workers=True),
             gate=gate,
             sender=self._sender,
-            dispatch=dispatch,
             tenants=settings.submit_queues,
             most_queued=settings.most_queued,
             callback_private=settings.callback_private,
@@ -346,7 +345,7 @@ class WorkerRuntime:
 
     def _nudge(self) -> None:
         if (feed := self._feeds.get(Step.GENERATE)) is not None:
-            feed.nudge()
+            feed.wake()
 
     def _feed(self, step: Step) -> Feed:
         settings = self._settings

@@ -1,4 +1,4 @@
-"""Keeps jobs moving: promotes what is due, expires what is late, hints what is available, rescues, and leads the outbox."""
+"""Keeps jobs moving: promotes what is due, expires what is late, wakes feeds, rescues, and leads the outbox."""
 
 import asyncio
 import logging
@@ -20,14 +20,8 @@ from worker.scheduling.urgent_workers import UrgentWorkers
 
 log = logging.getLogger(__name__)
 
-MESSAGE_IDS = 50
-"""Job ids a hint message holds: enough that a lease is one statement for many."""
-
 IDLE_TICKS = 3
 """Ticks between looks of a worker that does not lead, while nothing runs and nothing waits."""
-
-ENOUGH = 0.75
-"""Of the depth: with so many hints in the queue no more are added to it."""
 
 BATCH_LOOK_S = 5.0
 NEWEST_BATCHES = 20
@@ -53,10 +47,6 @@ class Pace:
     """Jobs of a batch without money that are held in one statement: calls of the same batch wait for it, some 20 ms."""
     count_rows: int = 20_000
     """Changes of the batches' counts that are summed up in one statement; no other statement waits for it."""
-    hint_depth: int = 2_000
-    """Jobs of a step that are hinted and not yet taken, in all queues together."""
-    hint_again_after: timedelta = timedelta(seconds=30)
-    """A hint older than this counts as lost."""
     publish_rows: int = 200
     publish_older_than: timedelta = timedelta(seconds=5)
     """The worker that finishes a job publishes it; the sweep leaves it that time."""
@@ -193,8 +183,6 @@ class Dispatch:
     """True if this worker reaches Redis; None: not known."""
     expired: int = 0
     """Jobs so far."""
-    waiting: frozenset[Step] = frozenset()
-    """Steps that had available jobs at the last look."""
 
     def __post_init__(self) -> None:
         self.batch_log = BatchLog(self.ledger.duties)
@@ -275,13 +263,12 @@ class Dispatch:
         log.warning("dispatch waits for the ledger: %s", error)
 
     def _steer(self, outlook: Outlook) -> None:
-        """Throttle generation while the check is behind; let feeds claim what waits for a second look in a row."""
+        """Throttle generation while the check is behind; wake the feeds of this process for which jobs wait."""
         for step, feed in self.feeds.items():
             if step is Step.GENERATE:
                 feed.throttled = outlook.check_behind
-            if step in outlook.available & self.waiting:
-                feed.claim()
-        self.waiting = outlook.available
+            if step in outlook.available:
+                feed.wake()
 
     async def _do_duties(self, outlook: Outlook) -> bool:
         """Do each duty that has work once; True if some duty has more than a page of it.
@@ -300,7 +287,6 @@ class Dispatch:
             self._rescue,
             self._stand_in,
             self._republish_lost,
-            self._hint,
             self._publish,
             self._log_batches,
         ):
@@ -312,7 +298,7 @@ class Dispatch:
             except BrokerUnavailable as error:
                 self.outbox.rest()
                 if self._broker is not False:
-                    log.warning("Redis can't be reached; jobs go on by idle claims: %s", error)
+                    log.warning("Redis can't be reached; jobs start up to some seconds later: %s", error)
                 self._broker = False
             except Exception:
                 log.exception("the duty %s broke", duty.__name__)
@@ -381,39 +367,6 @@ class Dispatch:
         except BrokerUnavailable:
             return False
         return True
-
-    async def _hint(self, outlook: Outlook) -> bool:
-        steps = self._available(outlook)
-        for step in (step for step in Step if step in steps):
-            if step is Step.GENERATE and outlook.check_behind:
-                continue
-            if step is Step.LOCAL and not self.stand_in.served():
-                # Where no worker has a model, messages to its workers would lie in Redis for ever.
-                continue
-            await self._top_up(step)
-        return False
-
-    @staticmethod
-    def _available(outlook: Outlook) -> frozenset[Step]:
-        """Steps with available jobs, those included that a duty of this tick made available."""
-        changed = outlook.due or outlook.lost or outlook.unsettled or Step.LOCAL in outlook.available
-        return frozenset(Step) if changed else outlook.available
-
-    async def _top_up(self, step: Step) -> None:
-        pace = self.pace
-        unread = await self.doorbell.waiting(step) * MESSAGE_IDS
-        if unread > 2 * pace.hint_depth:
-            # No worker takes them: hinting again and again would fill Redis for nothing.
-            return
-        # What the queue still holds is enough for bulk jobs; urgent ones go before it.
-        least = 1 if unread > pace.hint_depth * ENOUGH else None
-        chosen = await self.ledger.duties.take_hints(
-            step, pace.hint_depth, pace.hint_depth, pace.hint_again_after, min_priority=least
-        )
-        for urgent in (True, False):
-            ids = [job_id for job_id, priority in chosen if (priority > 0) == urgent]
-            for at in range(0, len(ids), MESSAGE_IDS):
-                await self.doorbell.hint(step, ids[at : at + MESSAGE_IDS], urgent=urgent)
 
     async def _log_batches(self, outlook: Outlook) -> bool:
         await self.batch_log.look(busy=bool(outlook.available or outlook.due))

@@ -14,12 +14,12 @@ class HeldLeases:
 
     def __init__(self, lease_for: timedelta) -> None:
         self._lease_for = lease_for
-        self._losses: dict[LeaseKey, Callable[[], None]] = {}
+        self._losses: dict[LeaseKey, Callable[[], object]] = {}
         self._locked: Collection[LeaseKey] = ()
         self._renewed_at = -math.inf
         self._lock = threading.Lock()
 
-    def hold(self, key: LeaseKey, lost: Callable[[], None]) -> None:
+    def hold(self, key: LeaseKey, lost: Callable[[], object]) -> None:
         """Adds a lease; ``lost`` is called on the loop after its loss."""
         with self._lock:
             self._losses[key] = lost
@@ -42,7 +42,7 @@ class HeldLeases:
         with self._lock:
             return [key for key in self._losses if not only_locked or key in self._locked]
 
-    def release(self, key: LeaseKey) -> Callable[[], None] | None:
+    def release(self, key: LeaseKey) -> Callable[[], object] | None:
         """Keeps a lease no more; returns the call that tells its holder of a loss."""
         with self._lock:
             return self._losses.pop(key, None)

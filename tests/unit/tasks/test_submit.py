@@ -145,7 +145,7 @@ def test_good_jobs_are_accepted_and_bad_ones_named() -> None:
     assert [job_id is not None for job_id in submitted.job_ids] == [True, False, True, False, False]
     assert [(bad.position, bad.field) for bad in submitted.refused] == [(1, None), (3, "custom_id"), (4, None)]
     assert submitted.receipt is not None
-    assert len(submitted.receipt.available) == 2
+    assert len(submitted.receipt.hints) == 1
 
 
 @pytest.mark.parametrize("refused_field", ["message_id", "job_id"])

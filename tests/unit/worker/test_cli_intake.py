@@ -13,9 +13,8 @@ from uuid import uuid4
 import pytest
 
 from schemas.job import MAX_LINE_BYTES, MAX_REQUEST_BYTES, JobRequest, SourceContext
-from schemas.states import Step
 from tasks.errors import InputError
-from tasks.ports import FEW_JOBS, HintKey, NewBatch, Refused
+from tasks.ports import NewBatch, Refused
 from tasks.submit import canonical
 from worker.operations.file_intake import InputOrder, Intake
 from worker.operations.json_lines import check_files
@@ -105,14 +104,6 @@ def test_unknown_keys_are_warned_of_once_with_their_count(tmp_path: Path) -> Non
         "unknown keys were put into metadata: 'extra', 'more' (2 jobs)",
         "a line with 'response' holds an answer: it is checked, and none is made (1 job)",
     ]
-
-
-def test_the_reader_keeps_the_first_jobs_with_their_hints(tmp_path: Path) -> None:
-    reader = intake(write_lines(tmp_path / "in", job(response="Because."), *(job() for _ in range(FEW_JOBS))))
-    jobs = list(reader.jobs())
-    assert len(reader.first) == FEW_JOBS
-    assert reader.first[jobs[0].id] == HintKey(Step.CHECK, urgent=False)
-    assert reader.first[jobs[1].id] == HintKey(Step.GENERATE, urgent=False)
 
 
 class Endless(io.RawIOBase):

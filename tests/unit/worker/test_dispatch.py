@@ -18,7 +18,7 @@ from tasks.ports import Advance, JobView, Outlook, Rendered
 from tests.builders import lease_key, make_batch, make_config, make_final, make_jobs, make_request
 from tests.lent_ledger import LentLedger
 from worker.scheduling import dispatch, outbox, rescue
-from worker.scheduling.dispatch import IDLE_TICKS, MESSAGE_IDS, Dispatch, ModelFallback, Pace
+from worker.scheduling.dispatch import IDLE_TICKS, Dispatch, ModelFallback, Pace
 from worker.scheduling.rescue import Rescue
 from worker.scheduling.urgent_workers import UrgentWorkers
 
@@ -30,12 +30,10 @@ class RecordingDoorbell:
     """Remembers what it was told; away, it raises."""
 
     def __init__(self) -> None:
-        self.hints: list[tuple[Step, list[UUID], bool]] = []
         self.published: dict[UUID, bytes] = {}
         self.away = False
         self.lost = False
         self.remembered = 0
-        self.unread = 0
         self.submissions = 0
         self.runs: dict[UUID, int] = {}
         self.refused: set[UUID] = set()
@@ -43,14 +41,6 @@ class RecordingDoorbell:
     def _reach(self) -> None:
         if self.away:
             raise BrokerUnavailable("away")
-
-    async def hint(self, step: Step, job_ids: Sequence[UUID], *, urgent: bool = False) -> None:
-        self._reach()
-        self.hints.append((step, list(job_ids), urgent))
-
-    async def waiting(self, step: Step) -> int:
-        self._reach()
-        return self.unread
 
     async def unread_submissions(self) -> int:
         self._reach()
@@ -88,8 +78,8 @@ class DispatchHarness:
     def __init__(self) -> None:
         self.ledger = LentLedger()
         self.doorbell = RecordingDoorbell()
-        self.claims: list[Step] = []
-        self.generate = SimpleNamespace(throttled=False, in_use=0, claim=lambda: self.claims.append(Step.GENERATE))
+        self.woken: list[Step] = []
+        self.generate = SimpleNamespace(throttled=False, in_use=0, wake=lambda: self.woken.append(Step.GENERATE))
         pace = Pace(publish_older_than=timedelta(0), check_backlog=3)
         feeds: Any = {Step.GENERATE: self.generate}
         self.local_served = True
@@ -131,32 +121,6 @@ class DispatchHarness:
         return [job.job_id for job in jobs]
 
 
-async def test_hints_go_out_in_messages_of_a_size_urgent_ones_apart() -> None:
-    harness = DispatchHarness()
-    await harness.submit(MESSAGE_IDS * 2 + 5)
-    await harness.submit(3, priority=5)
-    await harness.tick()
-    await harness.tick()
-
-    assert [(len(ids), urgent) for _, ids, urgent in harness.doorbell.hints] == [
-        (3, True),
-        (50, False),
-        (50, False),
-        (5, False),
-    ]
-
-
-async def test_messages_without_a_receiver_do_not_pile_up() -> None:
-    harness = DispatchHarness()
-    await harness.submit(3)
-    harness.doorbell.unread = 1_000
-    await harness.tick()
-    assert harness.doorbell.hints == []
-    harness.doorbell.unread = 10
-    await harness.tick()
-    assert len(harness.doorbell.hints) == 1
-
-
 async def test_while_redis_is_away_the_ledgers_duties_go_on_and_nothing_is_lost(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -183,7 +147,6 @@ async def test_generation_is_throttled_while_the_check_is_behind() -> None:
     await harness.tick()
 
     assert harness.generate.throttled
-    assert {step for step, _, _ in harness.doorbell.hints} == {Step.CHECK}
 
     await harness.ledger.queue.lease(Step.CHECK, "w", LEASE, 4)
     await harness.submit(4, response="An answer.", config=READ)
@@ -193,7 +156,6 @@ async def test_generation_is_throttled_while_the_check_is_behind() -> None:
     await harness.ledger.queue.lease(Step.LOCAL, "w", LEASE, 4)
     await harness.tick()
     assert not harness.generate.throttled
-    assert {step for step, _, _ in harness.doorbell.hints} == set(Step)
 
 
 async def test_jobs_are_checked_without_the_local_model_after_a_while_without_its_workers(
@@ -223,7 +185,7 @@ async def test_jobs_are_checked_without_the_local_model_after_a_while_without_it
     clock[0] += 1
     await harness.tick()
 
-    assert harness.doorbell.hints == [(Step.CHECK, list(job_ids), False)]
+    assert {job.job_id for job in await harness.ledger.queue.lease(Step.CHECK, "w", LEASE, 3)} == set(job_ids)
     assert sum("without it and end as partial" in message for message in warnings_so_far()) == 1
     await harness.submit(1, response="Another.", config=READ)
     assert len(await duty.run()) == 1, "those that come later need not wait"
@@ -293,23 +255,16 @@ async def test_an_outage_of_the_ledger_starts_the_wait_for_rescues_again() -> No
 async def test_one_worker_does_the_duties_and_another_takes_over_when_it_stops_or_dies() -> None:
     harness = DispatchHarness()
     second = harness.worker("second")
-    await harness.submit(1)
-    assert await harness.dispatch.tick() == harness.pace.tick
-    hinted = len(harness.doorbell.hints)
-    await second.tick()
-    assert (hinted, len(harness.doorbell.hints)) == (1, 1), "the second looked, and did nothing"
 
+    async def leads() -> tuple[bool, bool]:
+        return (await harness.dispatch.tick() and harness.dispatch.leads, await second.tick() and second.leads)
+
+    assert await leads() == (True, False)
     await harness.dispatch.resign()
-    await harness.submit(1)
     await second.tick()
-    assert len(harness.doorbell.hints) == 2, "the first resigned"
-
-    await harness.submit(1)
-    await harness.dispatch.tick()
-    assert len(harness.doorbell.hints) == 2
+    assert await leads() == (False, True)
     harness.ledger.advance(harness.pace.lead_for + timedelta(seconds=1))
-    await harness.dispatch.tick()
-    assert len(harness.doorbell.hints) == 3, "the second was not seen for as long as it may lead"
+    assert await leads() == (True, False), "the second was not seen for as long as it may lead"
 
 
 async def test_a_worker_that_reaches_redis_takes_over_from_one_that_does_not() -> None:
@@ -344,17 +299,15 @@ async def test_a_worker_that_does_not_lead_looks_less_often_while_nothing_happen
     assert await second.tick() == harness.pace.tick
 
 
-async def test_a_job_awaiting_its_second_look_is_claimed_without_a_hint() -> None:
+async def test_a_job_is_found_without_a_hint() -> None:
     harness = DispatchHarness()
     harness.doorbell.away = True
     await harness.submit(1)
     await harness.tick()
-    assert harness.claims == [], "a hint goes first"
-    await harness.tick()
-    assert harness.claims == [Step.GENERATE]
+    assert harness.woken == [Step.GENERATE]
     await harness.ledger.queue.lease(Step.GENERATE, "w", LEASE, 1)
     await harness.tick()
-    assert harness.claims == [Step.GENERATE]
+    assert harness.woken == [Step.GENERATE]
 
 
 async def test_a_duty_with_more_than_a_page_of_work_lets_the_others_have_their_turn() -> None:
@@ -366,7 +319,7 @@ async def test_a_duty_with_more_than_a_page_of_work_lets_the_others_have_their_t
     pauses = [await harness.dispatch.tick() for _ in range(3)]
 
     assert pauses == [timedelta(0), timedelta(0), harness.pace.tick]
-    assert [len(ids) for _, ids, _ in harness.doorbell.hints] == [2, 2, 1]
+    assert len(await harness.ledger.queue.lease(Step.GENERATE, "w", LEASE, 9)) == 5
 
 
 # ---- publishing ------------------------------------------------------------------------------------------------
@@ -383,9 +336,11 @@ async def test_duties_go_on_at_every_tick_while_results_are_published_again() ->
     await harness.dispatch.tick()
     while await harness.dispatch.outbox.step():
         steps += 1
-        await harness.submit(1)
+        (job_id,) = await harness.submit(1, scheduled_at=datetime.now(UTC) + timedelta(seconds=10 * steps - 5))
+        harness.ledger.advance(timedelta(seconds=10))
         await harness.dispatch.tick()
-        assert len(harness.doorbell.hints) == steps, "between two pages a tick hints what came in"
+        (view,) = await harness.ledger.reading.views([job_id])
+        assert view.state is JobState.AVAILABLE, "between two pages a tick does the other duties"
 
     assert steps == 4
     assert set(harness.doorbell.published) == set(done)

@@ -80,18 +80,17 @@ class Works:
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("IDLE_CLAIM", "IDLE_LOOK", "GATHER_WAIT", "URGENT_LOOK", "BACKLOG_LOOK", "LEDGER_PAUSE"):
+    for name in ("IDLE_LOOK", "GATHER_WAIT", "URGENT_LOOK", "LEDGER_PAUSE"):
         monkeypatch.setattr(feed, name, timedelta(milliseconds=1))
 
 
-@pytest.mark.parametrize("hinted", [True, False])
-async def test_each_job_runs_once_however_it_is_hinted(hinted: bool) -> None:  # noqa: FBT001 - a parameter
+async def test_each_job_runs_once_however_often_it_is_hinted() -> None:
     works = Works()
     ids = await works.submit(300)
     works.feed.start()
-    if hinted:
-        messages = [*range(0, 300, 7), *range(0, 300, 50)]
-        await asyncio.gather(*(works.feed.admit(ids[at : at + 50], urgent=False) for at in messages))
+    for count in range(0, 300, 50):
+        works.feed.wake(urgent=bool(count % 100))
+        await works.until_ran(count)
     await works.until_ran(300)
     assert await works.feed.drain(LONG) == 0
 
@@ -100,46 +99,21 @@ async def test_each_job_runs_once_however_it_is_hinted(hinted: bool) -> None:  #
     assert works.keeper.losses == {}
 
 
-async def test_urgent_jobs_run_while_others_have_all_slots_and_their_messages_wait() -> None:
-    works = Works(slots=50, free=False)
-    bulk = await works.submit(80)
-    works.feed.start()
-    waiting = asyncio.create_task(works.feed.admit(bulk, urgent=False))
-    await works.until_ran(50)
-    urgent = await works.submit(1, priority=9)
-    await works.feed.admit(urgent, urgent=True)
-    await works.until_ran(51)
-    assert works.ran[50:] == urgent
-    works.gate.set()
-    await waiting
-    await works.until_ran(81)
-    await works.feed.drain(LONG)
-
-
-async def test_urgent_jobs_without_a_message_are_found_while_others_have_all_slots() -> None:
+@pytest.mark.parametrize("hinted", [True, False])
+async def test_urgent_jobs_run_while_others_have_all_slots(monkeypatch: pytest.MonkeyPatch, *, hinted: bool) -> None:
+    if hinted:
+        monkeypatch.setattr(feed, "URGENT_LOOK", LONG)
     works = Works(slots=50, free=False)
     await works.submit(80)
     works.feed.start()
     await works.until_ran(50)
     urgent = await works.submit(1, priority=9)
+    works.feed.wake(urgent=hinted)
     await works.until_ran(51)
     assert works.ran[50:] == urgent
-    await works.feed.drain(timedelta(0))
-
-
-async def test_a_message_waits_for_slots_only_for_a_while_and_its_jobs_are_found_later(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(feed, "HINT_PATIENCE", timedelta(milliseconds=1))
-
-    works = Works(slots=5, free=False)
-    ids = await works.submit(12)
-    works.feed.start()
-    await works.feed.admit(ids, urgent=False)
     works.gate.set()
-    await works.until_ran(12)
+    await works.until_ran(81)
     await works.feed.drain(LONG)
-    assert sorted(works.ran) == sorted(ids)
 
 
 async def test_a_slot_is_free_for_another_job_while_an_answer_is_stored() -> None:
@@ -179,9 +153,8 @@ async def test_the_bytes_of_all_that_runs_are_bounded_and_the_biggest_job_has_it
 async def test_limits_bound_what_is_leased() -> None:
     room = Room(urgent=2, bulk=2)
     works = Works(permitted=lambda: room, free=False)
-    ids = await works.submit(5)
+    await works.submit(5)
     works.feed.start()
-    await works.feed.admit(ids, urgent=False)
     await works.until_ran(2)
     room = Room(urgent=0, bulk=0)
     urgent = await works.submit(1, priority=9)
@@ -200,7 +173,7 @@ async def test_nothing_is_leased_while_the_next_step_is_behind() -> None:
     await works.until_ran(1)
     assert works.ran == urgent
     works.feed.throttled = False
-    works.feed.nudge()
+    works.feed.wake()
     await works.until_ran(2)
     await works.feed.drain(LONG)
 
@@ -213,7 +186,7 @@ async def test_urgent_jobs_are_left_to_their_own_workers_until_these_need_help()
     await works.until_ran(1)
     assert works.ran == bulk
     own.help()
-    works.feed.nudge()
+    works.feed.wake()
     await works.until_ran(2)
     assert works.ran[1:] == urgent
     await works.feed.drain(LONG)
@@ -223,7 +196,6 @@ async def test_workers_of_urgent_jobs_take_no_others() -> None:
     works = Works(urgent_workers=UrgentWorkers(only=True))
     bulk, urgent = await works.submit(1), await works.submit(1, priority=9)
     works.feed.start()
-    await works.feed.admit(urgent, urgent=True)
     await works.until_ran(1)
     await works.feed.drain(LONG)
     assert works.ran == urgent
@@ -277,15 +249,13 @@ def stopping(works: Works) -> Iterator[None]:
     assert works.feed.in_use == 0
 
 
-async def test_a_stop_lets_running_jobs_end_takes_no_others_and_lets_messages_return() -> None:
+async def test_a_stop_lets_running_jobs_end_and_takes_no_others() -> None:
     works = Works(slots=2, free=False)
-    ids = await works.submit(5)
+    await works.submit(5)
     works.feed.start()
-    waiting = asyncio.create_task(works.feed.admit(ids, urgent=False))
     await works.until_ran(2)
     with stopping(works):
-        await waiting
-        await works.feed.admit(ids, urgent=True)
+        works.feed.wake(urgent=True)
         draining = asyncio.create_task(works.feed.drain(LONG))
         works.gate.set()
         assert await draining == 0

@@ -1,5 +1,6 @@
 """The forms of jobs and batches: labels, a replay, a recheck; cancel, pause, resume, a new run. Each leads back to its page."""
 
+from collections.abc import Collection
 from decimal import Decimal
 from typing import Literal
 from uuid import UUID
@@ -12,7 +13,7 @@ from schemas.failure import FailureKind
 from schemas.job import Recheck
 from schemas.states import FINAL_STATES
 from tasks.errors import InputError
-from tasks.ports import Turn
+from tasks.ports import HintKey, Turn
 from worker.http.dependencies import OwnBatch, OwnJob, ServiceOf
 from worker.http.orders import order_batch, retry_job
 from worker.http.pages.visitors import Form, Judgement, Order, PageRoute
@@ -76,7 +77,7 @@ async def replay(service: ServiceOf, order: Order, job: OwnJob) -> Response:
         submitter=visitor.caller.submitter,
     )
 
-    async def write(ledger: PostgresLedger) -> tuple[UUID, object]:
+    async def write(ledger: PostgresLedger) -> tuple[UUID, Collection[HintKey]]:
         async with replay_plan(ledger, replay_order, service.settings) as plan:
             if not plan.origins:
                 raise Problem(409, "not-replayable", "It can't be asked again", plan.refused[0].message)
@@ -84,7 +85,7 @@ async def replay(service: ServiceOf, order: Order, job: OwnJob) -> Response:
         return receipt.pairs[0][1], receipt.hints
 
     new_id, hints = await service.bulk.run(visitor.caller.tenant, write)
-    service.hint(hints)  # type: ignore[arg-type]
+    service.hint(hints)
     return RedirectResponse(f"/view/jobs/{new_id}", 303)
 
 

@@ -147,7 +147,6 @@ CREATE TABLE job (
     available_at TIMESTAMP WITH TIME ZONE,
     limited_ms DOUBLE PRECISION,
     deadline TIMESTAMP WITH TIME ZONE,
-    hinted_at TIMESTAMP WITH TIME ZONE,
     lease_token UUID,
     lease_until TIMESTAMP WITH TIME ZONE,
     worker TEXT,
@@ -214,12 +213,6 @@ CREATE INDEX job_replay_of ON job (replay_of) WHERE replay_of IS NOT NULL;
 CREATE INDEX job_running ON job (worker) WHERE state = 'running';
 
 CREATE INDEX job_unpublished ON job (finished_at) WHERE finished_at IS NOT NULL AND result_published_at IS NULL;
-
-CREATE UNLOGGED TABLE job_hint (
-    job_id UUID NOT NULL,
-    hinted_at TIMESTAMP WITH TIME ZONE NOT NULL,
-    CONSTRAINT job_hint_pkey PRIMARY KEY (job_id)
-);
 
 CREATE TABLE job_count (
     batch_id UUID NOT NULL,
@@ -552,7 +545,6 @@ CREATE TABLE dispatch (
     leads_until TIMESTAMP WITH TIME ZONE,
     leader_has_broker BOOLEAN DEFAULT true NOT NULL,
     check_behind BOOLEAN DEFAULT false NOT NULL,
-    hints_lost_at TIMESTAMP WITH TIME ZONE,
     republish_after TIMESTAMP WITH TIME ZONE,
     republish_after_id UUID,
     republish_until TIMESTAMP WITH TIME ZONE,
@@ -656,7 +648,7 @@ ALTER TABLE generation_record ALTER COLUMN messages_snapshot SET STORAGE EXTERNA
     ALTER COLUMN output_raw SET STORAGE EXTERNAL, ALTER COLUMN answer SET STORAGE EXTERNAL,
     ALTER COLUMN citations SET STORAGE EXTERNAL, ALTER COLUMN grounding SET STORAGE EXTERNAL,
     ALTER COLUMN canonical SET STORAGE EXTERNAL;
--- Room on each page, so that renewals and hints stay on it without touching an index.
+-- Room on each page, so that renewals stay on it without touching an index.
 ALTER TABLE job SET (fillfactor = 80);
 ALTER TABLE batch SET (fillfactor = 50);
 -- A queue's table changes all the time: keep dead rows and statistics fresh by number of rows, not by share.
@@ -675,8 +667,6 @@ ALTER TABLE budget_period SET (fillfactor = 50, autovacuum_vacuum_scale_factor =
 ALTER TABLE worker SET (fillfactor = 50);
 ALTER TABLE metric_total SET (fillfactor = 50);
 ALTER TABLE tenant_turn SET (fillfactor = 50);
--- Every job passes by, few are in it at once; what a crash of the server loses is hinted again.
-ALTER TABLE job_hint SET (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 10000);
 -- Few rows, that come and go all the time.
 ALTER TABLE job_count SET (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000);
 -- Written once: vacuum has only to mark their pages as visible to all, here and there and not a fifth of them at once.
