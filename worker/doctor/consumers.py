@@ -131,7 +131,7 @@ def _no_worker(health: LedgerHealth | None) -> Finding:
             "workers",
             f"no worker answers over Redis, though {health.working} hold leases: their connection to it is broken, or "
             f"they took longer than {ANSWER_S:g} s",
-            "look at their logs; jobs go on by idle claims, submissions over Redis wait",
+            "look at their logs; jobs start up to some seconds later, submissions over Redis wait",
         )
     waiting = sum(health.available.values()) if health else 0
     return Finding(

@@ -56,7 +56,7 @@ def make_app(settings: Settings, redis_url: str) -> Celery:
         # Remote control stays on: without it a worker at its prefetch limit stalls for good when Redis restarts.
         worker_enable_remote_control=True,
         worker_send_task_events=False,
-        # Redis may be away for hours; jobs go on by idle claims meanwhile.
+        # Redis may be away for hours; meanwhile workers look for jobs by themselves.
         broker_connection_retry=True,
         broker_connection_retry_on_startup=True,
         broker_connection_max_retries=None,

@@ -258,7 +258,7 @@ def _loop_is_dead() -> None:
 class Watchdog:
     """Ends the process when Redis answers but Celery's consumer no longer listens.
 
-    A consumer with a half-broken connection can wait without end on a dead socket; the jobs go on by idle claims, but
+    A consumer with a half-broken connection can wait without end on a dead socket; its feed goes on to look for jobs, but
     submissions over Redis would not.
     """
 
