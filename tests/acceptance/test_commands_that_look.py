@@ -132,10 +132,11 @@ def night(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Night]:
 def test_at_rest_a_look_leaves_nothing_running(night: Night) -> None:
     before = night.files()
     for name in ("status", "show", "doctor", "run", "replay", "keys"):
-        night.run([name, *LOOKS[name]])
+        done = night.run([name, *LOOKS[name]])
         assert night.home.workers() == {}, name
         assert not night.home.servers_run(), name
         assert night.files() == before, name
+        assert ("'nightdesk status' tells what" in done.out) is (name == "doctor"), "jobs may be held"
 
 
 def test_a_killed_run_goes_on_beside_other_commands_until_the_next_run_and_that_beside_a_look(night: Night) -> None:

@@ -1,10 +1,12 @@
 """The provider refuses the key, or says that the quota is used up: calling stops for all jobs, they are kept, and go on when released."""
 
 import asyncio
+from pathlib import Path
 
 import pytest
 
 from schemas.states import HeldReason
+from tests.acceptance.cli_home import new_home, write_lines
 from tests.acceptance.conftest import System, questions
 from tests.stub import faults
 from tests.stub.server import running_stub
@@ -50,6 +52,24 @@ def test_calls_stop_on_a_refused_key_and_on_a_used_up_quota_and_continue_after_a
         ("error:quota", False, without_quota),
         ("ok", False, JOBS),
     ]
+
+
+def test_a_run_goes_on_with_what_a_refused_key_held_once_the_key_is_accepted(
+    system: System, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = write_lines(tmp_path / "in.jsonl", questions(4))
+    with running_stub() as stub, new_home(database_url=system.database_url, redis_url=system.redis_url) as home:
+        monkeypatch.setenv("OPENAI_BASE_URL", f"{stub.url}/v1")
+        monkeypatch.setenv("OPENAI_API_KEY", "sk-mended")
+        assert home.run("migrate").code == 0
+        stub.then(*[faults.openai_error(401, "invalid_api_key")] * 4)
+        first = home.run("run", lines, "-o", tmp_path / "out.jsonl", "--no-preflight")
+        assert "4 held (lane_paused)" in first.err
+        stub.acts.clear()
+        ((batch,),) = system.rows("SELECT id FROM batch")
+        done = home.run("run", "--resume", str(batch), "-o", tmp_path / "out.jsonl")
+    assert "openai accepts the key now: 4 held jobs released" in done.err
+    assert done.code == 0, done.err
 
 
 def await_hold(system: System, after: int = 0) -> None:

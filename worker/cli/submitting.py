@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from uuid import UUID
 
 from schemas.batch import BatchStatus
+from schemas.job import GenerationConfig
 from tasks.errors import ConfigurationError, InputError, LedgerError, NotFound, ServiceUnavailable
 from tasks.ports import Refused
 from worker.cli.exits import run_interruptible
@@ -90,30 +91,31 @@ def announce(settings: Settings, submission: Submission, answerers: Answerers, *
                 tell(f"{line}{why}")
 
 
-def ask_models(settings: Settings, submission: Submission, answerers: Answerers) -> list[tuple[str, str]]:
+def ask_models(settings: Settings, submission: Submission, answerers: Answerers) -> None:
     """Asks the providers of the first jobs for their models and judges; warns of what they did not tell.
 
-    Returns: the providers with their models that did not refuse the key; none where others have the key.
     Raises: ConfigurationError, ServiceUnavailable for what every call would meet.
     """
     jobs = first_jobs(submission.first_jobs)
     if answerers.here and answerers.certain and (jobs.configs or jobs.judges):
-        accepted: list[tuple[str, str]] = []
-        for line in run_interruptible(
-            check_models(answerers.first.providers, settings, jobs.configs, jobs.judges, on_accepted=accepted.append)
-        ):
+        for line in run_interruptible(check_models(answerers.first.providers, settings, jobs.configs, jobs.judges)):
             warn(line)
-        return accepted
-    return []
 
 
-def ask_models_again(settings: Settings, submission: Submission, answerers: Answerers) -> list[tuple[str, str]]:
-    """The same for a batch that is there already, and whose calls were stopped: warns of what every call would meet."""
-    try:
-        return ask_models(settings, submission, answerers)
-    except (ConfigurationError, ServiceUnavailable) as error:
-        warn(str(error).partition(f" {NOTHING}")[0])
-        return []
+async def ask_paused_models(ledger: PostgresLedger, settings: Settings, answerers: Answerers) -> list[tuple[str, str]]:
+    """Asks for the models to which no calls are made; warns of what each call would meet again.
+
+    Returns: the providers with their models that did not refuse the key; none where others have the key.
+    """
+    lanes = [each for each in await ledger.fleet.lane_notices() if each.paused]
+    accepted: list[tuple[str, str]] = []
+    if lanes and answerers.here and answerers.certain:
+        configs = [GenerationConfig(provider=each.provider, model=each.model or None) for each in lanes]
+        try:
+            await check_models(answerers.first.providers, settings, configs, on_accepted=accepted.append)
+        except (ConfigurationError, ServiceUnavailable) as error:
+            warn(str(error).partition(f" {NOTHING}")[0])
+    return accepted
 
 
 async def resume_lanes(ledger: PostgresLedger, opened: Session, accepted: Sequence[tuple[str, str]]) -> None:

@@ -25,7 +25,7 @@ from worker.cli.submitting import (
     Interruption,
     announce,
     ask_models,
-    ask_models_again,
+    ask_paused_models,
     earlier_batch,
     fate_of,
     known_batch,
@@ -101,15 +101,16 @@ def _run_batch(settings: Settings, request: RunRequest, interruption: Interrupti
         whole_run.submission = submission
         announce(settings, submission, answerers, quiet=request.quiet)
         looks = submission.may_be_known and (not settings.embedded() or has_ledger(settings))
-        if not looks:
-            whole_run.ask(settings, submission)
+        if request.preflight and not looks:
+            ask_models(settings, submission, answerers)
     # What only hands in leaves the schema of a server to 'migrate' and 'up'.
     writes = order is not None and (request.waits or settings.embedded())
     with session(settings, writes=writes, staffs=request.with_workers) as opened:
         if looks:
             if (earlier := earlier_batch(opened, submission, quiet=request.quiet)) is not None:
                 whole_run.take(earlier, submission)
-            whole_run.ask(settings, submission)
+            elif request.preflight:
+                ask_models(settings, submission, answerers)
         try:
             with (
                 naming_full_disk(settings),
@@ -137,8 +138,6 @@ class _WholeRun:
     submission: Submission | None = None
     earlier: BatchStatus | None = None
     """Of a batch with the same input that was there already."""
-    accepted: Sequence[tuple[str, str]] = ()
-    """Providers and models that did not refuse the key."""
     raised: Decimal | None = None
     """The higher ceiling for a batch that is there already."""
 
@@ -159,15 +158,6 @@ class _WholeRun:
         fate, self.batch_id = fate_of(opened, submission)
         return fate if self.batch_id is None or not request.waits else self.how_to_go_on()
 
-    def ask(self, settings: Settings, submission: Submission) -> None:
-        """Makes sure of the models before they are called; of a batch that is there, where its calls were stopped."""
-        if not self.request.preflight:
-            return
-        if self.earlier is None:
-            self.accepted = ask_models(settings, submission, self.answerers)
-        elif self.request.waits and HeldReason.LANE_PAUSED in self.earlier.held:
-            self.accepted = ask_models_again(settings, submission, self.answerers)
-
     def take(self, earlier: BatchStatus, submission: Submission) -> None:
         """Goes on with the batch that the same input has already, and says so."""
         if not self.request.quiet:
@@ -185,7 +175,9 @@ class _WholeRun:
         async with opened.ledger(statement_s=HOT_S) as ledger:
             watch = Watch(opened, ledger, reporter, check_only=request.check_only)
             run = BatchRun(watch, self.batch_id, force=request.force)
-            await resume_lanes(ledger, opened, self.accepted)
+            if request.preflight:
+                accepted_models = await ask_paused_models(ledger, opened.settings, self.answerers)
+                await resume_lanes(ledger, opened, accepted_models)
             accepted = None if self.submission is None else await self._submit(run, self.submission)
             if self.raised is not None and self.batch_id is not None:
                 await ledger.actions.set_budget(self.batch_id, self.raised, actor())

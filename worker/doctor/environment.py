@@ -114,7 +114,9 @@ def check_embedded(status: LocalStatus, *, expected: bool = True) -> Iterator[Fi
             f"the servers of {status.home} are stopped, as 'run' and 'down' leave them: workers and jobs can't be examined"
             if ledger
             else f"there is no ledger in {status.home} yet",
-            "to examine them too: 'nightdesk up'" if ledger else "'nightdesk run' or 'nightdesk up' makes one",
+            "'nightdesk status' tells what waits and why; to examine them too: 'nightdesk up'"
+            if ledger
+            else "'nightdesk run' or 'nightdesk up' makes one",
         )
         return
     for name, server in (("PostgreSQL", status.postgres), ("Valkey", status.valkey)):
