@@ -7,10 +7,11 @@ import shutil
 import tempfile
 from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
-from decimal import Decimal
 from functools import partial
 from itertools import chain, count
 from typing import IO, Any, NamedTuple, NoReturn
+
+from pydantic_core import from_json
 
 from schemas.job import MAX_LINE_BYTES
 from tasks.errors import InputError
@@ -24,13 +25,13 @@ from worker.operations.json_lines import (
     UTF_16,
     UTF_32,
     display_name,
-    json_words,
+    documents,
+    json_value,
     lines_of,
-    not_a_number,
     parse_line,
     readable,
 )
-from worker.operations.wrapped_rows import Wrapper, rows_of_columns, watched, wrapper_of
+from worker.operations.wrapped_rows import rows_of
 
 HEAD_BYTES = 8_192
 """Of a file that tell what it is; the buffer of a file holds as many."""
@@ -78,14 +79,12 @@ class Form(NamedTuple):
     cells: bool = False
     """Its values are cells, whose headings may be written in several ways."""
     delimiter: str = ""
-    wrapper: Wrapper = Wrapper()
-    """What is around its rows."""
 
 
 LINES = Form("JSON lines")
-ARRAY = Form("a JSON array", wrapper=Wrapper("item"))
+ARRAY = Form("a JSON array")
 OBJECTS = Form("JSON objects")
-COLUMNS = Form("a JSON object of columns")
+WRAPPED = Form("a JSON object of rows")
 PARQUET = Form("Parquet", cells=True)
 
 
@@ -198,15 +197,19 @@ def recognise(head: bytes, title: str, headings: Headings) -> Form:
 
 
 def _form_of_objects(content: str, title: str) -> Form:
-    if (wrapper := wrapper_of(content.encode())) is not None:
-        return (
-            COLUMNS
-            if not wrapper.path
-            else Form(f"JSON with rows in {wrapper.path.removesuffix('.item')!r}", wrapper=wrapper)
-        )
     first, _, rest = content.partition("\n")
-    if first.strip() == "{" and rest.lstrip().startswith('"'):
-        return OBJECTS
+    is_line = bool(rest.strip()) and json_value(first.rstrip().removesuffix(",")) is not None
+    if not is_line:
+        try:
+            beginning = from_json(content, allow_partial="trailing-strings")
+            if rows_of(beginning) != [beginning]:
+                return WRAPPED
+        except InputError as error:
+            raise InputError(f"{title}: {error}; nothing was submitted") from None
+        except ValueError:
+            return LINES
+        if rest.strip():
+            return OBJECTS
     # The keys of a result come in the order of the contract.
     if content.startswith('{"job_id":') and all(f'"{key}":' in content for key in ("batch_id", "state", "held_reason")):
         _refuse_results(title)
@@ -284,118 +287,29 @@ def _lines(source: _Source) -> Generator[Row, None, None]:
 
 
 def _values(source: _Source) -> Generator[Row, None, None]:
-    """The elements of an array, or values over several lines, one after the other."""
-    # Lines of JSON, the usual form, need no second parser.
-    import ijson  # noqa: PLC0415
-
-    title, wrapper = source.title, source.form.wrapper
-    metered = _Metered(source.file)
-    number = 0
-    # As floats, whole numbers beyond 64 bits would end the file.
-    further_lists: set[str] = set()
-    events = watched(ijson.parse(metered, multiple_values=source.form is not ARRAY), wrapper.path, further_lists)
-    values = map(_numbers, ijson.items(events, wrapper.path))
-    try:
-        rows = chain.from_iterable(map(rows_of_columns, values)) if source.form is COLUMNS else values
-        for number, value in enumerate(rows, 1):
-            metered.bytes = 0
-            columns = wrapper.columns if isinstance(value, list) else ()
-            yield Row(f"{title}, element {number}", dict(zip(columns, value, strict=False)) if columns else value)
-        if further_lists:
-            raise InputError(
-                f"{title} has questions in {min(further_lists)!r}, too, beside the rows in {wrapper.path.removesuffix('.item')!r}: make a file of "
-                "each list, or one list of all; nothing was submitted"
-            )
-    except ijson.JSONError as error:
-        if "UTF8" in str(error):
-            raise InputError(f"{title} is not UTF-8; nothing was submitted. {SAVE_AS_UTF_8}") from None
-        if (place := metered.place_of_nan()) is not None:
-            raise InputError(f"{title}: {place}; nothing was submitted") from None
-        fault = (
-            str(error).strip().partition("\n")[0].removeprefix("parse error: ").removeprefix("lexical error: ")
-            or "it ends too soon"
+    """The rows of an array, of an object around them, or of objects over several lines; the file is read whole."""
+    file, title, _ = source
+    content = file.read(MOST_JSON_BYTES + 1)
+    if len(content) > MOST_JSON_BYTES:
+        raise InputError(
+            f"{title} is larger than the {MOST_JSON_BYTES:,} bytes of an array or object that are read at once; write each job on a "
+            "line of its own; nothing was submitted"
         )
-        raise InputError(
-            f"{title}, element {number + 1}: not valid JSON: {json_words(fault)}. The file is {source.form.name}, of which nothing after that "
-            "can be read; nothing was submitted"
-        ) from None
-    except TooDeep:
-        raise InputError(
-            f"{title}, element {number + 1} or one soon after: lists and objects are nested more than {MOST_DEEP} deep; "
-            "nothing was submitted"
-        ) from None
-    except _TooLong:
-        raise InputError(
-            f"{title}, element {number + 1} is longer than {MAX_LINE_BYTES:,} bytes; nothing was submitted"
-        ) from None
+    try:
+        text = content.removeprefix(BOM).decode()
+    except UnicodeDecodeError:
+        raise InputError(f"{title} is not UTF-8; nothing was submitted. {SAVE_AS_UTF_8}") from None
+    del content
+    try:
+        rows = chain.from_iterable(rows_of(value) for value in documents(text))
+        for number, row in enumerate(rows, 1):
+            yield Row(f"{title}, element {number}", row)
+    except InputError as error:
+        raise InputError(f"{title}: {error}; nothing was submitted") from None
 
 
-def _numbers(value: Any) -> Any:
-    """A value with floats, and whole numbers beyond 64 bits as text."""
-    if isinstance(value, dict):
-        return {key: _numbers(each) for key, each in value.items()}
-    if isinstance(value, list):
-        return [_numbers(each) for each in value]
-    if isinstance(value, Decimal):
-        return float(value)
-    return str(value) if isinstance(value, int) and value.bit_length() > MOST_BITS else value
-
-
-MOST_BITS = 63
-
-
-class _TooLong(Exception):
-    """An element has no end in sight."""
-
-
-class _Metered:
-    """A file that counts what was read since the last element, so that one without an end does not fill the memory.
-
-    It measures the depth of the nesting, too: the parser's time and memory grow with its square.
-    """
-
-    def __init__(self, file: IO[bytes]) -> None:
-        self._file = file
-        self.bytes = 0
-        self._depth = DepthMeter()
-        self._at_start = False
-        self._pieces: tuple[bytes, bytes] = (b"", b"")
-        self._line, self._column = 1, 0
-        """Of the end of what was read before these pieces."""
-
-    def place_of_nan(self) -> str | None:
-        """The first number that JSON has not among the last pieces, with its line and column; None without any."""
-        content = b"".join(self._pieces)
-        match = _NAN.search(content)
-        if match is None:
-            return None
-        line, column = _advanced(self._line, self._column, content[: match.start(1)])
-        return not_a_number(match[1].decode(), f"line {line}, column {column + 1}")
-
-    def _keep(self, piece: bytes) -> None:
-        self._line, self._column = _advanced(self._line, self._column, self._pieces[0])
-        self._pieces = (self._pieces[1], piece)
-
-    def read(self, size: int = -1) -> bytes:
-        piece = self._file.read(size)
-        if not self._at_start:
-            self._at_start, piece = size != 0, piece.removeprefix(BOM)
-        self.bytes += len(piece)
-        if self.bytes > MAX_LINE_BYTES + HEAD_BYTES * 16:
-            raise _TooLong
-        self._depth.add(piece)
-        self._keep(piece)
-        return piece
-
-
-_NAN = re.compile(rb"[\[,:]\s*(-?(?:NaN|Infinity))")
-
-
-def _advanced(line: int, column: int, content: bytes) -> tuple[int, int]:
-    """The line, and the characters in it, behind some bytes."""
-    ends = content.count(b"\n")
-    text = content[content.rfind(b"\n") + 1 :].decode(errors="ignore")
-    return line + ends, len(text) + (0 if ends else column)
+MOST_JSON_BYTES = 1_000_000_000
+"""Of a file that is read whole, and takes some three times as much memory."""
 
 
 # ---- tables ----------------------------------------------------------------------------------------------------------
@@ -484,42 +398,3 @@ def _parquet(source: _Source) -> Generator[Row, None, None]:
             raise InputError(
                 f"{title} can't be read as Parquet after line {number}: {error}; nothing was submitted"
             ) from error
-
-
-MOST_DEEP = 100
-"""Of lists and objects in each other."""
-
-_STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|("[^"\\]*+(?:\\.[^"\\]*+)*+\\?\Z)', re.DOTALL)
-"""A string; its group one that does not end in this piece."""
-
-_ALL_BUT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
-
-
-class TooDeep(Exception):
-    """The nesting is deeper than is taken."""
-
-
-class DepthMeter:
-    """The depth at the end of what was read so far."""
-
-    def __init__(self) -> None:
-        self._depth = 0
-        self._open = b""
-        """The beginning of a string that the last piece did not end, as far as it matters."""
-
-    def add(self, piece: bytes) -> None:
-        """Reads the next piece; raises ``TooDeep``."""
-        if not piece:
-            return
-        plain, quote, rest = _STRING.sub(rb"\1", self._open + piece).partition(b'"')
-        escape = (len(rest) - len(rest.rstrip(b"\\"))) % 2
-        self._open = quote + b"\\" * escape
-        brackets = plain.translate(None, _ALL_BUT_BRACKETS)
-        opened = brackets.count(b"[") + brackets.count(b"{")
-        if self._depth + opened <= MOST_DEEP:
-            self._depth += 2 * opened - len(brackets)
-            return
-        for bracket in brackets:
-            self._depth += 1 if bracket in b"[{" else -1
-            if self._depth > MOST_DEEP:
-                raise TooDeep

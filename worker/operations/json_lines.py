@@ -13,7 +13,7 @@ import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NoReturn
 
 import orjson
 
@@ -120,8 +120,49 @@ def parse_bounded(document: bytes) -> Any:
     if _holds_inexact(value):
         # What json can't read stays as it is.
         with suppress(RecursionError, ValueError):
-            value = json.loads(document, parse_int=lambda digits: int(digits) if len(digits) < _DIGITS else digits)
+            value = json.loads(document, parse_int=_id_or_int)
     return value
+
+
+def _id_or_int(digits: str) -> int | str:
+    """A whole number; one that may be beyond 64 bits as text."""
+    return int(digits) if len(digits) < _DIGITS else digits
+
+
+def documents(text: str) -> Iterator[Any]:
+    """The JSON values that stand one behind the other in a text; raises ``InputError``."""
+    decoder = json.JSONDecoder(parse_int=_id_or_int, parse_constant=_refuse_constant)
+    end = 0
+    while (start := _NOT_BLANK.search(text, end)) is not None:
+        try:
+            value, end = decoder.raw_decode(text, start.start())
+        except (ValueError, RecursionError):
+            raise InputError(_fault_in(text, start.start())) from None
+        yield value
+
+
+_NOT_BLANK = re.compile(r"\S")
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(name)
+
+
+def _fault_in(text: str, start: int) -> str:
+    """The fault of a value that begins there, in the words for lines."""
+    try:
+        orjson.loads(text[start:])
+    except orjson.JSONDecodeError as error:
+        return json_fault(error, text.count("\n", 0, start))
+    return "lists and objects are nested too deeply"
+
+
+def json_value(text: str) -> Any:
+    """The value of a JSON text; None where it is none."""
+    try:
+        return orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return None
 
 
 def _holds_inexact(value: Any) -> bool:
@@ -171,34 +212,21 @@ _WORDS = {
     "depth limit exceeded": "lists and objects are nested too deeply",
     "number is infinity when parsed as double": "a number is too large; send it as a text",
     "unexpected content after document": "something follows the value; put each job on a line of its own",
-    "premature EOF": "it ends too soon",
-    "probable comment found in input text, comments are not enabled.": "a comment stands there, which JSON has not; take it out",
-    "trailing garbage": "something follows its end",
-    "unallowed token at this point in JSON text": "a value is missing, or a comma or bracket is too much",
 }
 """Words for faults that the parser names by its own kinds of values."""
 
 
-def json_fault(error: orjson.JSONDecodeError) -> str:
+def json_fault(error: orjson.JSONDecodeError, lines_before: int = 0) -> str:
     """The fault of a JSON text with its place; the line only where there are several."""
     # Of one with a sign, the place is behind it.
     start = error.pos - error.doc[: error.pos].endswith("-")
     number = _NUMBER.match(error.doc, start)
     column = error.colno - (error.pos - start if number else 0)
-    place = f"line {error.lineno}, column {column}" if "\n" in error.doc.strip() else f"column {column}"
+    several = lines_before or "\n" in error.doc.strip()
+    place = f"line {error.lineno + lines_before}, column {column}" if several else f"column {column}"
     if number:
-        return not_a_number(number[0], place)
-    return f"not valid JSON at {place}: {json_words(error.msg)}"
-
-
-def json_words(fault: str) -> str:
-    """The words for a fault that a parser names."""
-    return _WORDS.get(fault) or fault.replace("string", "text")
-
-
-def not_a_number(name: str, place: str) -> str:
-    """The fault of a number that Python writes and JSON has not."""
-    return f"{name} at {place} is no value of JSON: write null, or leave its key out"
+        return f"{number[0]} at {place} is no value of JSON: write null, or leave its key out"
+    return f"not valid JSON at {place}: {_WORDS.get(error.msg) or error.msg.replace('string', 'text')}"
 
 
 @contextmanager
