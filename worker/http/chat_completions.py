@@ -54,16 +54,12 @@ class Form:
     chunks: Callable[[dict[str, Any]], Iterator[dict[str, Any]]]
     """Takes what it shows apart for a stream."""
 
-    def renamed(self, error: InputError | Problem, raw: Any) -> Problem:
-        """The problem, with its own names of the parameters at fault, as the order has them."""
-        problem = problem_from(error)
-        names = self.names
-        if isinstance(raw, dict) and raw.get("max_completion_tokens") is None:
-            names = names | {"max_output_tokens": "max_tokens"}
-        pattern = re.compile(f"{NAMED}(?:{'|'.join(map(re.escape, names))})")
+    def renamed(self, error: InputError | Problem) -> Problem:
+        """The problem, with its own names of the parameters at fault."""
+        problem, pattern = problem_from(error), f"{NAMED}(?:{'|'.join(map(re.escape, self.names))})"
 
         def name(text: str) -> str:
-            return pattern.sub(lambda match: names[match[0]], text)
+            return re.sub(pattern, lambda match: self.names[match[0]], text)
 
         problem.field = problem.field and name(problem.field)
         problem.detail = name(problem.detail)
@@ -150,7 +146,7 @@ async def _answer(form: Form, envelope: Envelope) -> Response:
     try:
         order, view = await submit_order(envelope, read)
     except (InputError, Problem) as error:
-        raise form.renamed(error, body) from error
+        raise form.renamed(error) from error
     if order.stream:
         options = body.get("stream_options")
         with_usage = isinstance(options, dict) and bool(options.get("include_usage"))

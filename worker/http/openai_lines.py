@@ -11,7 +11,7 @@ from tasks.results import result_of
 from worker.http.chat_completions import CHAT, Form, completion_of
 from worker.http.problems import Problem, problem_from
 from worker.http.response_document import document_of
-from worker.http.response_order import parse_order, read_order, renamed
+from worker.http.response_order import read_order, renamed
 from worker.ledger.uploads import Upload
 from worker.operations.uploaded_batches import ENDPOINT, ENDPOINT_KEY, Orders, Show
 from worker.providers.registry import Installation
@@ -27,21 +27,18 @@ class _Orders:
     def job(self, body: dict[str, Any], catalog: Installation) -> dict[str, Any]:
         """See ``worker.operations.uploaded_batches.Orders``."""
         try:
-            return read_order(self._read(body), catalog)[1]
+            order = self.form.read(body) if self.form else body
+            # No caller waits for it.
+            return read_order({"priority": 0, **order, "background": None, "stream": None}, catalog)[1]
         except (InputError, Problem) as error:
-            raise self._refused(error, body) from error
+            raise self._refused(error) from error
 
-    def named(self, error: InputError, body: dict[str, Any]) -> InputError:
+    def named(self, error: InputError, job: dict[str, Any]) -> InputError:
         """See ``worker.operations.uploaded_batches.Orders``."""
-        return self._refused(renamed(error, parse_order(self._read(body))), body)
+        return self._refused(renamed(error, job))
 
-    def _read(self, body: dict[str, Any]) -> dict[str, Any]:
-        order = self.form.read(body) if self.form else body
-        # No caller waits for it.
-        return {"priority": 0, **order, "background": None, "stream": None}
-
-    def _refused(self, error: InputError | Problem, body: dict[str, Any]) -> InputError:
-        problem = self.form.renamed(error, body) if self.form else problem_from(error)
+    def _refused(self, error: InputError | Problem) -> InputError:
+        problem = self.form.renamed(error) if self.form else problem_from(error)
         return InputError(problem.detail, field=problem.field)
 
 

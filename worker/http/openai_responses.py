@@ -55,23 +55,23 @@ async def submit_order(
     envelope: Envelope, read: Callable[[Any], Any] = lambda raw: raw
 ) -> tuple[CreateResponse, JobView]:
     """Writes the job of the order in a body; ``read`` makes the order of a response of another form. Raises ``Problem``."""
-    order: CreateResponse | None = None
+    order_and_job: tuple[CreateResponse, dict[str, Any]] | None = None
 
     def make(raw: Any) -> dict[str, Any]:
-        nonlocal order
-        order, job = read_order(read(raw), envelope.service.catalog)
-        return job
+        nonlocal order_and_job
+        order_and_job = read_order(read(raw), envelope.service.catalog)
+        return order_and_job[1]
 
     try:
         submitted = await submit_body(envelope, make)
     except InputError as error:
-        if order is None:
+        if order_and_job is None:
             raise
-        raise renamed(error, order) from error
-    assert order is not None
+        raise renamed(error, order_and_job[1]) from error
+    assert order_and_job is not None
     (job_id,) = submitted.job_ids
     assert job_id is not None
-    return order, await _view(envelope.service, job_id)
+    return order_and_job[0], await _view(envelope.service, job_id)
 
 
 @router.get("/{response}", responses={200: {"content": {"application/json": {}, EVENTS: {}}}})

@@ -122,14 +122,6 @@ def require_served(model: str | None, catalog: Installation) -> None:
         raise Problem(404, "model-not-found", "Model not found", detail, "model")
 
 
-def parse_order(raw: Any) -> CreateResponse:
-    """The order in a body; raises ``InputError`` that names the parameter."""
-    if not isinstance(raw, dict):
-        raise invalid("the body must be a JSON object")
-    order: CreateResponse = validated(CreateResponse, {**raw, "sources": sources_in(raw)})
-    return order
-
-
 def sources_in(raw: dict[str, Any]) -> Any:
     """The sources of an order, under any name that a job has for them."""
     return raw.get("sources") or next((each for key, each in raw.items() if field_of(key) == "context"), None)
@@ -137,7 +129,9 @@ def sources_in(raw: dict[str, Any]) -> Any:
 
 def read_order(raw: Any, catalog: Installation) -> tuple[CreateResponse, dict[str, Any]]:
     """The order in a body, and its job, if a model here can answer it; raises ``InputError`` or ``Problem`` that names the parameter."""
-    order = parse_order(raw)
+    if not isinstance(raw, dict):
+        raise invalid("the body must be a JSON object")
+    order: CreateResponse = validated(CreateResponse, {**raw, "sources": sources_in(raw)})
     job = _job_of(order, catalog.knows)
     require_served(order.model, catalog)
     if order.sources is None and not job["context"]:
@@ -158,7 +152,7 @@ def _job_of(order: CreateResponse, is_provider: Callable[[str], bool]) -> dict[s
     waits = not order.background
     return {
         "query": reading.question,
-        "context": [*reading.sources, *(order.sources or ())],
+        "context": [*(order.sources or ()), *reading.sources],
         "config": {**_config(order, is_provider), **(order.config or {})},
         "system_instructions": "\n\n".join(reading.instructions) or None,
         "conversation_history": reading.history,
@@ -193,33 +187,21 @@ _FIELD = re.compile(NAMED + r"[\w.]+(?=: )")
 _SOURCE_FIELD = re.compile(r"context\.(\d+)(.*)")
 
 
-def renamed(error: InputError, order: CreateResponse) -> Problem:
-    """The problem of an order's job, with the parameters of the order in place of the job's fields."""
+def renamed(error: InputError, job: Any) -> Problem:
+    """The problem of a job that an order became, with the parameters of the order in place of the job's fields."""
     problem = problem_of(error)
-    problem.detail = _FIELD.sub(lambda match: _parameter(match[0], order), problem.detail)
-    problem.field = problem.field and _parameter(problem.field, order)
+    problem.detail = _FIELD.sub(lambda match: _parameter(match[0], job), problem.detail)
+    problem.field = problem.field and _parameter(problem.field, job)
     return problem
 
 
-def _parameter(job_field: str, order: CreateResponse) -> str:
+def _parameter(job_field: str, job: Any) -> str:
     """The parameter of an order that became a field of its job."""
     if source := _SOURCE_FIELD.fullmatch(job_field):
-        places = _source_places(order)
-        # One that holds several is named itself.
-        return places[min(int(source[1]), len(places) - 1)] + source[2]
-    section, _, name = job_field.partition(".")
-    if name in (order.config or ()):
-        return job_field
-    if name == "output_schema" and order.tools:
+        return f"sources[{source[1]}]{source[2]}"
+    if job_field == "config.output_schema" and job["metadata"][NOTE].get("function"):
         return "tools[0].parameters"
-    return _PARAMETERS.get(job_field) or _PARAMETERS.get(section, job_field)
-
-
-def _source_places(order: CreateResponse) -> list[str]:
-    """The parameter that each source of an order's job came from."""
-    reading = _Input([])
-    reading.read(order.input)
-    return [*reading.places, *(f"sources[{number}]" for number in range(len(order.sources or ())))]
+    return _PARAMETERS.get(job_field) or _PARAMETERS.get(job_field.partition(".")[0], job_field)
 
 
 def _config(order: CreateResponse, is_provider: Callable[[str], bool]) -> dict[str, Any]:
@@ -267,8 +249,6 @@ class _Input:
     instructions: list[str]
     question: str = ""
     sources: list[Any] = field(default_factory=list)
-    places: list[str] = field(default_factory=list)
-    """Where in the input each source is."""
     history: list[tuple[str, str]] = field(default_factory=list)
 
     def read(self, items: list[dict[str, Any]]) -> None:
@@ -316,7 +296,7 @@ class _Input:
         kind = part.get("type") if isinstance(part, dict) else None
         if kind in ("input_file", "file"):
             own = part.get("file")
-            self._add_source(_file_source(own if isinstance(own, dict) else part, place), place)
+            self.sources.append(_file_source(own if isinstance(own, dict) else part, place))
             return None
         name = _TEXTS.get(kind) if isinstance(kind, str) else None
         text = None if name is None else part.get(name)
@@ -325,12 +305,8 @@ class _Input:
         named = {name: part[name] for name in _SOURCE_FIELDS & part.keys()}
         if not named or kind in ("output_text", "refusal"):
             return text
-        self._add_source({**named, "content": text}, place)
+        self.sources.append({**named, "content": text})
         return None
-
-    def _add_source(self, source: dict[str, Any], place: str) -> None:
-        self.sources.append(source)
-        self.places.append(place)
 
 
 def _file_source(part: dict[str, Any], path: str) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import accumulate, chain
 from shlex import quote, split
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from schemas.job import JobRequest
 from tasks.errors import InputError
@@ -58,6 +58,16 @@ class InputBounds(NamedTuple):
             raise InputError(f"more than {self.refused:,} lines are not valid; nothing was accepted")
 
 
+class Envelope(Protocol):
+    """An envelope around the job of each line."""
+
+    def opened(self, rows: Iterator[Row]) -> Iterator[Row]:
+        """The rows with the job of each; raises ``InputError``."""
+
+    def named(self, error: InputError, job: Any) -> InputError:
+        """The fault of a job by the names that its producer knows."""
+
+
 @dataclass(frozen=True, slots=True)
 class InputOrder:
     """The files of one batch, and how they are read."""
@@ -82,10 +92,8 @@ class InputOrder:
     """The key of the HTTP service that they came with."""
     bounds: InputBounds | None = None
     """None: any number of lines."""
-    refused: Sequence[Refused] = ()
-    """Lines that were refused before."""
-    named: Callable[[Refused], Refused] | None = None
-    """Tells a refused line by the names that its producer knows; None: they are those of a job."""
+    envelope: "Envelope | None" = None
+    """What is around the job of each line; None: nothing."""
 
 
 @dataclass(slots=True)
@@ -131,7 +139,8 @@ class Intake:
         order = self.order
         headings = partial(name_main, order.columns, check_only=order.check_only)
         for name in order.files:
-            with reading(name, headings, order.columns.encoding) as file:
+            opened = order.envelope.opened if order.envelope else None
+            with reading(name, headings, order.columns.encoding, opened) as file:
                 yield from self._jobs_of(name, file)
         if order.strict and self.refused:
             raise InputError(
@@ -163,8 +172,6 @@ class Intake:
             self._note(line)
 
     def _note(self, line: Refused) -> None:
-        if self.order.named is not None:
-            line = self.order.named(line)
         self.refused.append(line)
         self.on_refused(line)
 
@@ -185,13 +192,15 @@ class Intake:
             self.lines, self.position = self.lines + 1, position + 1
             if order.bounds is not None:
                 order.bounds.check(self.lines, len(self.refused))
-            raw: Any = None
+            raw: Any = row.value
             try:
                 if row.error is not None:
                     raise row.error
                 raw = maker.job(row.value)
                 job = self._job(raw, position, row.place, defaults)
             except InputError as error:
+                if order.envelope is not None and row.error is None:
+                    error = order.envelope.named(error, raw)
                 if (fault := self._common_fault(raw, error)) is not None:
                     self._common_faults[fault] += 1
                 own = f"; to keep the column as it is: --map metadata.{error.field}={error.field}"

@@ -103,7 +103,7 @@ class Submission:
         refuse_private(self.batch.callback_url, allowed=settings.callback_private)
         # With servers of somebody else's the workers may be anywhere, with other providers and keys.
         self.answerers = answerers = answerers or Answerers([Answerer(settings)], certain=settings.embedded())
-        self.intake = Intake(order, self.batch, on_refused, answerers.catalog, tell, refused=[*order.refused])
+        self.intake = Intake(order, self.batch, on_refused, answerers.catalog, tell)
         # A key of the producer's own says which submissions are the same.
         self._same_input = order.same_input if self.batch.key is None and readable_twice(files) else None
         self._basis = b""

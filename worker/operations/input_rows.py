@@ -105,13 +105,19 @@ class Rows(NamedTuple):
 
 
 @contextmanager
-def reading(name: str, headings: Headings, encoding: str | None = None) -> Iterator[Rows]:
+def reading(
+    name: str,
+    headings: Headings,
+    encoding: str | None = None,
+    opened: Callable[[Iterator[Row]], Iterator[Row]] | None = None,
+) -> Iterator[Rows]:
     """The rows of a file that are not blank.
 
     Args:
         name: of the file, or ``-``.
         headings: of a table that is taken.
         encoding: of a table of text; None: UTF-8, or UTF-16 with its mark.
+        opened: takes the jobs out of their rows; None: they are the rows, or in these.
 
     Raises: InputError for a file that is no input, and while it is read for one that can't be read to its end.
     """
@@ -125,7 +131,7 @@ def reading(name: str, headings: Headings, encoding: str | None = None) -> Itera
             read = {LINES: _lines, PARQUET: _parquet}.get(form, _table if form.cells else _values)
             # Ended while its file is open, also where its reader stopped half way.
             with closing(read(_Source(content, title, form))) as rows:
-                yield Rows(form, _each_question(rows))
+                yield Rows(form, (opened or _each_question)(rows))
         except UnicodeDecodeError:
             raise InputError(f"{title} is not {encoding}; nothing was submitted. {SAVE_AS_UTF_8}") from None
 

@@ -1,12 +1,12 @@
 """Makes batches of uploaded files whose lines are in the form of OpenAI's Batch API, an envelope around each job, and writes their results as rows of OpenAI's files."""
 
-from collections.abc import AsyncIterator, Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from tempfile import NamedTemporaryFile
-from typing import IO, Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 from uuid import UUID
 
 import orjson
@@ -18,9 +18,11 @@ from tasks.ports import JobView, Refused, Submitter
 from worker.ledger.pages import in_pages
 from worker.ledger.postgres import PostgresLedger
 from worker.ledger.uploads import Upload
+from worker.operations.counts import count_of
 from worker.operations.file_intake import InputBounds, InputOrder
 from worker.operations.file_submission import Submission
-from worker.operations.json_lines import UPLOAD_SUFFIX, display_name, parse_line, read_lines
+from worker.operations.input_rows import Row
+from worker.operations.json_lines import UPLOAD_SUFFIX
 from worker.operations.result_lines import PIECE_BYTES, result_lines
 from worker.operations.unpacked_file import UnpackedFile
 from worker.providers.registry import Installation
@@ -36,8 +38,8 @@ class Orders(Protocol):
     def job(self, body: dict[str, Any], catalog: Installation) -> dict[str, Any]:
         """Makes the job of a body; raises ``InputError`` that names a parameter of the order."""
 
-    def named(self, error: InputError, body: dict[str, Any]) -> InputError:
-        """The refusal of the job of a body, with the parameters of the order in place of the job's fields."""
+    def named(self, error: InputError, job: dict[str, Any]) -> InputError:
+        """The refusal of a job that it made, with the parameters of the order in place of the job's fields."""
 
 
 ENDPOINT_KEY = "nightdesk_endpoint"
@@ -78,46 +80,46 @@ async def submit_upload(
     if upload.submitted_at is not None:
         return upload
     window_s = int(order.window.total_seconds())
-    with _file(files) as content, _file(files) as jobs:
+    envelopes = _Envelopes(order, Installation(settings, same_for_workers=settings.embedded()))
+    # By this key a submission that was cut off before its note finds its batch again.
+    batch = {
+        "key": f"upload:{upload.id}",
+        "name": upload.filename[:256],
+        "deadline": await ledger.uploads.now() + order.window,
+    }
+    accepted = None
+    refused: Sequence[Refused] = ()
+    with _file(files) as content:
         unpacked = UnpackedFile(content, settings.http_max_body_bytes, settings.http_max_lines)
         async for piece in ledger.uploads.content(upload.id):
             while piece := unpacked.write(piece):
                 pass
         unpacked.end()
-        envelopes = _Envelopes(order, Installation(settings, same_for_workers=settings.embedded()))
-        envelopes.unwrap(content.name, jobs)
-        own = {} if order.endpoint == ENDPOINT else {ENDPOINT_KEY: order.endpoint}
-        metadata = {**order.metadata, **own}
-        note = partial(ledger.uploads.submit, upload, window_s=window_s, metadata=metadata, lines=envelopes.lines)
-        if envelopes.errors:
-            return await note(errors=envelopes.errors)
-        # By this key a submission that was cut off before its note finds its batch again.
-        batch = {
-            "key": f"upload:{upload.id}",
-            "name": upload.filename[:256],
-            "deadline": await ledger.uploads.now() + order.window,
-        }
-        bounds = InputBounds(settings.http_max_lines, settings.http_max_lines)
-        refused, accepted = envelopes.refused, None
-        if len(refused) < envelopes.lines:
-            jobs_order = InputOrder(
-                [jobs.name],
-                batch,
-                tenant=upload.tenant,
-                submitter=order.submitter,
-                bounds=bounds,
-                refused=refused,
-                named=_names_of(content.name, order.orders),
-            )
-            submission = Submission(jobs_order, settings)
-            refused = submission.intake.refused
+        lines = InputOrder(
+            [content.name],
+            batch,
+            tenant=upload.tenant,
+            submitter=order.submitter,
+            bounds=InputBounds(settings.http_max_lines, settings.http_max_lines),
+            envelope=envelopes,
+        )
+        try:
+            submission = Submission(lines, settings)
             accepted = None if submission.empty else await submission.write(ledger)
+            refused = submission.intake.refused
+        except InputError:
+            if not envelopes.errors:
+                raise
+    own = {} if order.endpoint == ENDPOINT else {ENDPOINT_KEY: order.endpoint}
+    note = partial(
+        ledger.uploads.submit, upload, window_s=window_s, metadata={**order.metadata, **own}, lines=envelopes.lines
+    )
     if accepted is None or accepted.batch_id is None:
-        return await note(errors=_errors_of(refused))
+        return await note(errors=envelopes.errors or _errors_of(refused))
     return await note(batch_id=accepted.batch_id)
 
 
-def _errors_of(refused: list[Refused]) -> list[dict[str, Any]]:
+def _errors_of(refused: Sequence[Refused]) -> list[dict[str, Any]]:
     return [
         {**_error(line.line, "invalid_request", line.message, line.field), "custom_id": line.custom_id}
         for line in sorted(refused, key=lambda line: line.position)[:MOST_ERRORS]
@@ -131,75 +133,57 @@ def _file(stem: Path) -> Any:
 
 @dataclass(slots=True)
 class _Envelopes:
-    """The lines of a file, and what is wrong with the envelope of some."""
+    """Opens the lines of a file; tells what is wrong with the envelope of some, so that no batch is made."""
 
     order: BatchOrder
     catalog: Installation
     lines: int = 0
     """Those that are not blank."""
     errors: list[dict[str, Any]] = field(default_factory=list)
-    refused: list[Refused] = field(default_factory=list)
-    """Lines in a right envelope whose order is at fault."""
     _places: dict[str, int] = field(default_factory=dict)
     """The line of each custom id."""
 
-    def unwrap(self, name: str, jobs: IO[bytes]) -> None:
-        """Writes the job of each line without its envelope, up to too many errors."""
-        last = 1
-        for number, content in read_lines(name):
+    def opened(self, rows: Iterator[Row]) -> Iterator[Row]:
+        """The rows with the job of each; raises ``InputError`` at their end, or amid too many errors."""
+        for row in rows:
             self.lines += 1
             try:
-                row = parse_line(content)
-                own = _job(row, self.order.endpoint)
-                self._require_unique(own["custom_id"], number)
+                if row.error is not None:
+                    raise row.error
+                job = _job(row.value, self.order.endpoint)
+                self._require_unique(job["custom_id"], row.line)
             except InputError as error:
-                self.errors.append(_error(number, _CODES.get(error.field, "invalid_request"), str(error), error.field))
+                self.errors.append(
+                    _error(row.line, _CODES.get(error.field, "invalid_request"), str(error), error.field)
+                )
                 if len(self.errors) == MOST_ERRORS:
                     break
                 continue
-            line = Refused(number - 1, "", None, own["custom_id"], f"{display_name(jobs.name)}, line {number}")
-            if (job := self._ordered(own, row["body"], line)) is None:
-                continue
-            # Its line stays the one that it had, also behind blank ones.
-            jobs.write(b"\n" * (number - last) + orjson.dumps(job))
-            last = number
-        jobs.flush()
+            # A batch that will not be made needs no more jobs.
+            if not self.errors:
+                yield self._ordered(row, job)
         if not self.lines:
             self.errors.append(_error(None, "empty_file", "The input file is empty.", "input_file_id"))
+        if self.errors:
+            raise InputError(f"the envelopes of {count_of(len(self.errors), 'line')} are not valid")
 
-    def _ordered(self, job: dict[str, Any], body: dict[str, Any], line: Refused) -> dict[str, Any] | None:
-        """The job of a line; None where its order is at fault."""
+    def _ordered(self, row: Row, job: dict[str, Any]) -> Row:
+        """The row with the job of its order, or with the fault of that."""
         if self.order.orders is None:
-            return job
+            return row._replace(value=job)
+        own = {"custom_id": job["custom_id"]}
         try:
-            return {**self.order.orders.job(body, self.catalog), "custom_id": line.custom_id}
+            return row._replace(value={**self.order.orders.job(row.value["body"], self.catalog), **own})
         except InputError as error:
-            self.refused.append(replace(line, message=str(error), field=error.field))
-            return None
+            return row._replace(value=own, error=error)
+
+    def named(self, error: InputError, job: Any) -> InputError:
+        """The fault of a job by the names that its producer knows."""
+        return error if self.order.orders is None else self.order.orders.named(error, job)
 
     def _require_unique(self, custom_id: str, number: int) -> None:
         if (earlier := self._places.setdefault(custom_id, number)) != number:
             raise InputError(f"{custom_id!r} is that of line {earlier} already", field="custom_id")
-
-
-def _names_of(name: str, orders: Orders | None) -> Callable[[Refused], Refused] | None:
-    """Tells refused jobs by the parameters of their orders; it reads the file again, as far as the last of them."""
-    if orders is None:
-        return None
-    lines, at, content = read_lines(name), 0, None
-
-    def named(line: Refused) -> Refused:
-        nonlocal at, content
-        number = line.position + 1
-        # Those that come behind a later one tell of other jobs, by names that both have.
-        if line.field is None or number < at:
-            return line
-        while at < number:
-            at, content = next(lines)
-        error = orders.named(InputError(line.message, field=line.field), parse_line(content)["body"])
-        return replace(line, message=str(error), field=error.field)
-
-    return named
 
 
 def _job(row: Any, endpoint: str) -> dict[str, Any]:

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from tasks.errors import InputError
-from tasks.submit import parse_request
+from tasks.submit import parse_request, validated
 from worker.http.chat_completions import CHAT
 from worker.http.problems import Problem
 from worker.http.response_events import pieces_of
-from worker.http.response_order import _job_of, _parameter, parse_order
+from worker.http.response_order import CreateResponse, _job_of, sources_in
 
 
 def encoded(text: str, head: str = "data:text/plain;base64,") -> str:
@@ -18,7 +18,8 @@ def encoded(text: str, head: str = "data:text/plain;base64,") -> str:
 
 
 def job(**order: Any) -> dict[str, Any]:
-    return _job_of(parse_order(order), {"mine", "openai"}.__contains__)
+    read: CreateResponse = validated(CreateResponse, {**order, "sources": sources_in(order)})
+    return _job_of(read, {"mine", "openai"}.__contains__)
 
 
 def test_files_and_titled_texts_are_sources_and_the_other_texts_the_question() -> None:
@@ -33,10 +34,10 @@ def test_files_and_titled_texts_are_sources_and_the_other_texts_the_question() -
 
     assert result["query"] == "How long?\n\nIn months."
     assert result["context"] == [
+        {"content": "More.", "relevance_score": 0.9},
         {"title": "lease.txt", "content": "Three months."},
         {"content": "Bare."},
         {"title": "Rent", "page": 4, "content": "Rent is due."},
-        {"content": "More.", "relevance_score": 0.9},
     ]
 
 
@@ -44,9 +45,7 @@ def test_files_and_titled_texts_are_sources_and_the_other_texts_the_question() -
 @pytest.mark.parametrize("value", [["Rent is due."], "Rent is due.", {"hits": {"hits": [{"text": "Rent is due."}]}}])
 def test_sources_may_have_each_name_and_shape_of_a_job(name: str, value: Any) -> None:
     response = job(input="When?", **{name: value})
-    chat = _job_of(
-        parse_order(CHAT.read({"messages": [{"role": "user", "content": "When?"}], name: value})), {""}.__contains__
-    )
+    chat = job(**CHAT.read({"messages": [{"role": "user", "content": "When?"}], name: value}))
     assert [source.content for source in parse_request(response)[0].context] == ["Rent is due."]
     assert chat["context"] == response["context"]
 
@@ -126,16 +125,6 @@ def test_what_can_not_be_done_is_refused_by_name(order: dict[str, Any], paramete
         job(**order)
     assert refused.value.field == parameter
     assert getattr(refused.value, "detail", str(refused.value)).startswith(f"{parameter}: ")
-
-
-def test_a_source_that_is_refused_is_named_where_it_came_from() -> None:
-    content = [{"type": "input_text", "text": "Why?"}, {"type": "input_text", "text": "Rent.", "page": "no page"}]
-    order = parse_order({"input": [{"role": "user", "content": content}], "sources": ["One.", None]})
-
-    places = [_parameter(field, order) for field in ("context.0.page", "context.1", "context.2", "query", "priority")]
-    assert places == ["input[0].content[1].page", "sources[0]", "sources[1]", "input", "priority"]
-    hits = parse_order({"input": "Why?", "sources": {"hits": {"hits": [{"text": "One."}, {"text": 7}]}}})
-    assert _parameter("context.1.content", hits) == "sources[0].content"
 
 
 @pytest.mark.parametrize("text", ["", " ", "One.", "One two  three\n\nfour five six seven. \n", "\n\n- a\n- b [1]"])
