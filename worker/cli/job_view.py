@@ -10,15 +10,13 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
-from schemas.generation import WINDOWS, CheckerName
+from schemas.generation import CheckerName
 from schemas.grounding import Claim, Evidence, Verdict
 from schemas.job import JobRequest
-from schemas.model_call import Ask, FinishReason, ProviderSnapshot
+from schemas.model_call import Ask, FinishReason
 from schemas.record import JobResult
-from schemas.states import JobState
-from tasks.ports import JobView, Purpose
-from worker.cli.console import WIDE, console, facts_of, moment, safe, table_of
-from worker.operations.audit import Audit, Messages, source_name
+from worker.cli.console import console, facts_of, moment, safe, table_of
+from worker.operations.audit import Audit, Messages, source_name, to_json
 from worker.operations.counts import cost
 
 COLOURS = {
@@ -135,7 +133,7 @@ def show_job(audit: Audit) -> None:
     """Writes the whole audit of a job."""
     out = console()
     view, result, detail = audit.detail.view, audit.result, audit.detail
-    _facts(out, f"Job {view.job_id}", {**_job(view), "asked again as": detail.replays})
+    _facts(out, f"Job {view.job_id}", _job(audit))
     show_answer(out, view.request, result)
     grounding = view.record.grounding if view.record else None
     _facts(
@@ -150,28 +148,29 @@ def show_job(audit: Audit) -> None:
             "checkers": grounding and grounding.checkers,
             "failed checkers": grounding and grounding.failed_checkers,
             "skipped checkers": grounding and grounding.skipped_checkers,
-            "judge by default": _default_judge(audit),
             "failure": f"{result.failure.kind.value}: {result.failure.message}" if result.failure else None,
         },
     )
-    _facts(out, "Judge verdicts reused, without a call", _reused_verdicts(result.claims))
-    labels = ((_label(label, view.run), "") for label in detail.labels)
-    _table(out, "Labels", ("on", "verdict", "by", "at", "note"), labels)
+    _table(out, "Labels", ("on", "verdict", "by", "at", "note"), (_label(label, view.run) for label in detail.labels))
     if len(result.asks) > 1:
-        asks = ((_ask(ask), "green" if ask.won else "") for ask in result.asks)
-        _table(out, "Rounds", ("round", "model", "outcome", "claims", "grounding", "cost", "asked on because"), asks)
-    _attempts(out, detail.attempts, detail.completions)
-    _facts(out, "Waits for a provider batch", _parked(view, detail.attempts))
+        asks = ("round", "model", "outcome", "claims", "grounding", "cost", "asked on because")
+        _table(out, "Rounds", asks, map(_ask, result.asks))
+    rows = (row for attempt in detail.attempts for row in _attempt(attempt))
+    headings = ("attempt", "asked of", "took", "outcome", "tokens", "cost")
+    _table(out, "Attempts", headings, rows, whole={"attempt", "took", "tokens", "cost"})
+    calls = {attempt["id"]: _call(attempt) for attempt in detail.attempts}
+    broken = (row for row in detail.completions if row["finish_reason"] == FinishReason.INTERRUPTED and not row["won"])
+    parts = {calls[row["attempt_id"]]: row.get("unreadable") or row["parsed"]["text"] for row in broken}
+    _facts(out, "Came before the stream broke", parts)
     events = (
-        ((_at(event["at"]), *(event[name] for name in ("run", "kind", "actor", "detail"))), "")
-        for event in detail.events
+        [_at(event["at"]), *(event[name] for name in ("run", "kind", "actor", "detail"))] for event in detail.events
     )
     _table(out, "Events", ("at", "run", "event", "by", "detail"), events)
     if result.timing_ms is not None:
         timings = {name: f"{value:.1f} ms" for name, value in result.timing_ms.model_dump().items() if value}
         _facts(out, "Timings", timings)
     if result.provider_snapshot is not None:
-        _facts(out, "Provider", _provider(result.provider_snapshot))
+        _facts(out, "Provider", _named(result.provider_snapshot.model_dump(mode="json")))
     if (record := view.record) is not None and record.prompt_name:
         prompt = f"{record.prompt_name} {record.prompt_version}, template {record.prompt_hash}"
         _facts(out, "Prompt", {"prompt": prompt})
@@ -184,72 +183,26 @@ def show_job(audit: Audit) -> None:
         _facts(out, "Messages of every answer", proofs)
 
 
-def _job(view: JobView) -> Facts:
-    request = view.request
+def _job(audit: Audit) -> Facts:
+    view = audit.detail.view
+    shown_otherwise = {"job_id", "batch_id", "position", "cost_usd"}
+    own = {name: value for name, value in to_json(audit)["job"].items() if name not in shown_otherwise}
+    request = view.request.model_dump(
+        mode="json", include={"message_id", "retrieval_record_id", "trace_id", "request_id", "metadata"}
+    )
+    config = None if view.erased_at else view.request.config.model_dump(mode="json", exclude_defaults=True)
     return {
         "batch": f"{view.batch_id}, line {view.position + 1}",
-        "custom id": view.custom_id,
-        "tenant": view.tenant,
-        "state": view.state.value + (f", held: {view.held_reason}" if view.held_reason else ""),
-        "outcome": view.outcome.value if view.outcome else None,
-        "step": f"{view.step.value}, run {view.run}, round {view.round}",
-        "created": view.created_at,
-        "scheduled": view.scheduled_at if view.scheduled_at > view.created_at else None,
-        "started": view.started_at,
-        "finished": view.finished_at,
-        "published": view.published_at,
-        "erased": view.erased_at,
-        "replay of": view.replay_of,
+        **_named(own),
         "cost": cost(view.cost_usd),
-        "message id": request.message_id,
-        "retrieval record": request.retrieval_record_id,
-        "trace id": request.trace_id,
-        "request id": request.request_id,
-        "config": None if view.erased_at else request.config.model_dump(mode="json", exclude_defaults=True),
-        "metadata": request.metadata,
+        **_named(request),
+        "config": config,
+        "asked again as": audit.detail.replays,
     }
 
 
-def _default_judge(audit: Audit) -> str | None:
-    """The cost of a judge that the job does not ask for; None where it was not asked."""
-    view = audit.detail.view
-    calls = [attempt for attempt in audit.detail.attempts if attempt["purpose"] == Purpose.JUDGE]
-    if not calls or view.erased_at or CheckerName.JUDGE in view.request.config.checkers:
-        return None
-    costs = [call["cost_usd"] for call in calls]
-    total = cost(None if None in costs else sum(map(float, costs)))
-    models = ", ".join(sorted({f"{call['provider']}:{call['model']}" for call in calls}))
-    return f"{models}, asked about what words leave open; cost {total} (NIGHTDESK_DEFAULT_JUDGE_SHARE=0 turns it off)"
-
-
-def _reused_verdicts(claims: Sequence[Claim]) -> Facts:
-    """The calls that reused verdicts are from: ``nightdesk show`` of that job has the question and the reply."""
-    return {
-        f"claim {number}": f"job {origin.job_id}, claim {origin.number} of attempt {origin.attempt_id}"
-        for number, claim in enumerate(claims, start=1)
-        if (origin := claim.reused_from) is not None
-    }
-
-
-def _provider(snapshot: ProviderSnapshot) -> Facts:
-    facts = {name.replace("_", " "): value for name, value in snapshot if name != "shared_from"}
-    if (origin := snapshot.shared_from) is not None:
-        facts["answer taken from"] = f"job {origin.job_id}, answered {moment(origin.answered_at)}"
-    return facts
-
-
-def _parked(view: JobView, attempts: Sequence[Facts]) -> Facts:
-    """The batch or response that a pending job waits for."""
-    if view.state is not JobState.PENDING or not attempts:
-        return {}
-    attempt = attempts[-1]
-    return {
-        "since": _clock(attempt["opened_at"]),
-        "lane": attempt["lane"],
-        "response" if attempt["lane"] in WINDOWS else "batch": attempt["provider_batch_name"]
-        or ("being created" if attempt["provider_batch_id"] else "not sent yet"),
-        "lane chosen because": attempt["lane_reason"],
-    }
+def _named(facts: Facts) -> Facts:
+    return {name.replace("_", " "): value for name, value in facts.items()}
 
 
 def _ask(ask: Ask) -> Row:
@@ -262,39 +215,26 @@ def _ask(ask: Ask) -> Row:
     )  # fmt: skip
 
 
-def _attempts(out: Console, attempts: Sequence[Facts], completions: Sequence[Facts]) -> None:
-    interrupted = FinishReason.INTERRUPTED
-    broken = {row["attempt_id"]: row for row in completions if row["finish_reason"] == interrupted}
-    wide = out.width >= WIDE
-    rows: list[tuple[Row, str]] = []
-    parts: dict[str, str] = {}
-    for attempt in attempts:
-        outcome = attempt["outcome"]
-        rows.append((_cells(attempt, wide=wide), "" if outcome == "ok" else "yellow"))
-        remarks = ((attempt["failure"] or {}).get("message"), attempt.get("unreadable"))
-        rows.extend((("", remark), "red") for remark in remarks if remark)
-        if outcome != "ok" and attempt["id"] in broken:
-            row = broken[attempt["id"]]
-            parts[f"{attempt['run']}.{attempt['round']}, no. {attempt['number']}"] = row.get("unreadable") or str(
-                row["parsed"]["text"]
-            )
-    headings = ("attempt", "asked of", *(["opened"] if wide else []), "took", "outcome", "tokens", "cost")
-    _table(out, "Attempts", headings, rows, whole={"attempt", "took", "tokens", "cost"})
-    _facts(out, "Came before the stream broke", parts)
+def _call(attempt: Facts) -> str:
+    return f"{attempt['run']}.{attempt['round']} {attempt['purpose']} {attempt['number']}"
 
 
-def _cells(attempt: Facts, *, wide: bool) -> Row:
-    usage, took = attempt["usage"] or {}, ""
+def _attempt(attempt: Facts) -> Iterator[Row]:
+    """The row of an attempt, and one for each remark on it: why it failed, why in its lane."""
+    usage, took, outcome = attempt["usage"] or {}, "", attempt["outcome"]
     if attempt["closed_at"] is not None:
         took = f"{(_at(attempt['closed_at']) - _at(attempt['opened_at'])).total_seconds():.3f} s"
-    return (
-        f"{attempt['run']}.{attempt['round']} {attempt['purpose']} {attempt['number']}",
+    waits = f"open in {attempt['provider_batch_name'] or attempt['lane']}"
+    yield (
+        _call(attempt),
         ":".join(name for name in (attempt["provider"], attempt["model"]) if name),
-        *([_clock(attempt["opened_at"])] if wide else []), took,
-        "shared, no call" if attempt.get("shared_from") else attempt["outcome"] or "open",
+        took,
+        "shared, no call" if attempt.get("shared_from") else outcome or waits,
         f"{usage.get('input_tokens', 0)}+{usage.get('output_tokens', 0)}" if usage else "",
         cost(attempt["cost_usd"]),
-    )  # fmt: skip
+    )
+    remarks = ((attempt["failure"] or {}).get("message"), attempt.get("unreadable"), attempt["lane_reason"])
+    yield from (("", remark) for remark in remarks if remark)
 
 
 def _label(label: Facts, run: int) -> Row:
@@ -306,10 +246,6 @@ def _label(label: Facts, run: int) -> Row:
 
 def _at(value: Any) -> datetime:
     return value if isinstance(value, datetime) else datetime.fromisoformat(value)
-
-
-def _clock(value: Any) -> str:
-    return _at(value).astimezone().strftime("%H:%M:%S.%f")[:-3]
 
 
 def _messages(out: Console, messages: Messages) -> None:
@@ -344,13 +280,11 @@ def _words(value: Any) -> str:
     return str(value)
 
 
-def _table(
-    out: Console, title: str, headings: Sequence[str], rows: Iterable[tuple[Row, str]], whole: Collection[str] = ()
-) -> None:
-    """Writes rows, each with its style, under a title; nothing without rows."""
+def _table(out: Console, title: str, headings: Sequence[str], rows: Iterable[Row], whole: Collection[str] = ()) -> None:
+    """Writes rows under a title; nothing without rows."""
     table = table_of(*headings, whole=whole)
-    for cells, style in rows:
-        table.add_row(*(safe(_words(cell), style) for cell in cells))
+    for cells in rows:
+        table.add_row(*(safe(_words(cell)) for cell in cells))
     _titled(out, title, table)
 
 
