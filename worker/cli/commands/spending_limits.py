@@ -13,11 +13,13 @@ from worker.cli.help import argument, option
 from worker.cli.session import on_ledger
 from worker.cli.terminal import actor, tell, write_json, write_line
 from worker.ledger.postgres import PostgresLedger
-from worker.ledger.stored_keys import ApiKey
+from worker.ledger.stored_keys import LIMITS, ApiKey
 from worker.operations.api_keys import KeyRequest, add_key, amount, limit_key, period_of, rotate_key, set_budget
 from worker.operations.counts import cost, count_of
-from worker.operations.overview import OPTIONS, budget_line, dollars, key_words, next_period, words_of
+from worker.operations.overview import OPTIONS, dollars, key_words, next_period
 from worker.settings import load_settings
+
+Limit = int | None
 
 
 def _limit(text: str) -> Any:
@@ -41,16 +43,14 @@ def keys(
     ] = Role.READ,
     tenant: Annotated[str | None, option("Whose jobs it reaches; default: NIGHTDESK_TENANT.")] = None,
     requests_per_second: Annotated[
-        int | None, _limit("Most requests a second, of each process that serves; 0: no limit.")
+        Limit, _limit("Most requests a second, of each process that serves; 0: no limit.")
     ] = None,
     requests_per_minute: Annotated[
-        int | None, _limit("Most requests a minute, of each process that serves; 0: no limit.")
+        Limit, _limit("Most requests a minute, of each process that serves; 0: no limit.")
     ] = None,
-    jobs_waiting: Annotated[
-        int | None, _limit("Most jobs submitted with the key that are not final; 0: no limit.")
-    ] = None,
-    jobs_per_minute: Annotated[int | None, _limit("Most jobs submitted a minute; 0: no limit.")] = None,
-    jobs_per_day: Annotated[int | None, _limit("Most jobs submitted a day (UTC); 0: no limit.")] = None,
+    jobs_waiting: Annotated[Limit, _limit("Most jobs submitted with the key that are not final; 0: no limit.")] = None,
+    jobs_per_minute: Annotated[Limit, _limit("Most jobs submitted a minute; 0: no limit.")] = None,
+    jobs_per_day: Annotated[Limit, _limit("Most jobs submitted a day (UTC); 0: no limit.")] = None,
     max_cost_usd: Annotated[
         str | None,
         option("The most that all jobs submitted with the key may cost, past ones too; 0: no limit.", metavar="USD"),
@@ -86,47 +86,35 @@ def keys(
     money = {period: amount(usd, field=OPTIONS[period]) for period, usd in periods.items() if usd is not None}
     if (name is None) is not (action == "list"):
         raise InputError("list takes no name, the others take one: nightdesk keys add NAME", field="NAME")
-    if name is None:
-        _show_keys(on_ledger(_states, makes=True), as_json=as_json)
-    elif action == "revoke":
-        _revoke(name, as_json=as_json)
-    elif action == "rotate":
-        _rotate(name, _stretch(overlap, "overlap"), expires_in, as_json=as_json)
-    elif action == "limit":
 
-        async def limited(ledger: PostgresLedger) -> list[_KeyState]:
+    async def change(ledger: PostgresLedger) -> Sequence[_KeyState] | tuple[ApiKey, str]:
+        if name is None:
+            return await _states(ledger, await ledger.api_keys.all())
+        if action == "limit":
             return await _states(ledger, [await limit_key(ledger, name, limits, money, actor())])
-
-        (state,) = on_ledger(limited, makes=True)
-        _tell_limits(state, as_json=as_json)
-    else:
+        if action == "revoke":
+            return await _states(ledger, [await ledger.api_keys.revoke(name, actor())])
+        if action == "rotate":
+            return await rotate_key(ledger, name, _stretch(overlap, "overlap"), expires_in)
         owner = load_settings().tenant if tenant is None else options.tenant_of(tenant, new=True)
-        request = KeyRequest(name, owner, role, limits, money, expires_in)
-        key, secret = on_ledger(lambda ledger: add_key(ledger, request, actor()), makes=True)
-        _tell_secret(key, secret, f"it may {key.role.value}", as_json=as_json)
+        return await add_key(ledger, KeyRequest(name, owner, role, limits, money, expires_in), actor())
+
+    done = on_ledger(change, makes=True)
+    if isinstance(done, tuple):
+        _show_secret(*done, as_json=as_json)
+    else:
+        _show_states(done, as_json=as_json, only_one=name is not None)
     return 0
 
 
-def _revoke(name: str, *, as_json: bool) -> None:
-    key = on_ledger(lambda ledger: ledger.api_keys.revoke(name, actor()), makes=True)
-    if as_json:
-        write_json(asdict(key))
-    else:
-        tell(f"the key {key.name} is revoked; requests with it are refused within seconds")
-
-
-def _rotate(name: str, stays: timedelta, expires_in: timedelta | None, *, as_json: bool) -> None:
-    key, secret = on_ledger(lambda ledger: rotate_key(ledger, name, stays, expires_in), makes=True)
-    _tell_secret(key, secret, f"the secret before ends {_moment(key.previous_until)}", as_json=as_json)
-
-
-def _tell_secret(key: ApiKey, secret: str, what: str, *, as_json: bool) -> None:
+def _show_secret(key: ApiKey, secret: str, *, as_json: bool) -> None:
     if as_json:
         write_json({**asdict(key), "key": secret})
         return
     write_line(secret)
-    expiry = f"; it expires {_moment(key.expires_at)}" if key.expires_at else ""
-    tell(f"the key {key.name} of the tenant {key.tenant}: {what}{expiry}; the secret is shown only now")
+    tell(
+        f"the key {key.name} of the tenant {key.tenant} may {key.role.value}: {_validity(key)}; the secret is shown only now"
+    )
 
 
 def _stretch(text: str, option: str, shortest: timedelta = timedelta()) -> timedelta:
@@ -146,63 +134,25 @@ class _KeyState(NamedTuple):
 
     key: ApiKey
     budgets: list[BudgetStatus]
-    jobs_today: int | None = None
+    jobs_today: int | None
     """None: its jobs are not counted."""
-    revoked: Sequence[BudgetStatus] = ()
-    """Budgets of earlier keys of its name, for which jobs wait."""
 
     def document(self) -> dict[str, Any]:
         """For programs."""
         budgets = [each.model_dump(mode="json") for each in self.budgets]
         return {**asdict(self.key), "jobs_today": self.jobs_today, "budgets": budgets}
 
-    def limits(self) -> list[str]:
-        """The limits of the key in words, with what is used of its money."""
-        key = self.key
-        limits = (
-            (key.requests_per_second, "requests a second"),
-            (key.requests_per_minute, "requests a minute"),
-            (key.jobs_waiting, "jobs waiting"),
-            (key.jobs_per_minute, "jobs a minute"),
-            (key.jobs_per_day, "jobs a day"),
-        )
-        money = [f"{dollars(each.max_cost_usd)} {words_of(each.period)}{_used(each)}" for each in self.budgets]
-        return [f"{most:,} {text}" for most, text in limits if most is not None] + money
 
-
-def _used(budget: BudgetStatus) -> str:
-    parts = [f"{cost(budget.spent_usd)} spent"] if budget.spent_usd else []
-    parts += [f"{cost(budget.reserved_usd)} reserved"] if budget.reserved_usd else []
-    parts += [f"{count_of(budget.waiting, 'job')} held for money"] if budget.waiting else []
-    return f" ({', '.join(parts)})" if parts else ""
-
-
-async def _states(ledger: PostgresLedger, keys: Sequence[ApiKey] = ()) -> list[_KeyState]:
-    """The state of some keys, or of all with the jobs of today."""
-    jobs_today = {} if keys else await ledger.api_keys.jobs_today()
-    budgets = await ledger.budgets.all()
+async def _states(ledger: PostgresLedger, keys: Sequence[ApiKey]) -> list[_KeyState]:
+    jobs_today, budgets = await ledger.api_keys.jobs_today(), await ledger.budgets.all()
     return [
         _KeyState(
             key,
             [each for each in budgets if each.key_id == key.id],
             None if key.revoked_at else jobs_today.get(key.name),
-            [each for each in budgets if each.key == key.name and each.key_revoked and each.key_id != key.id],
         )
-        for key in keys or await ledger.api_keys.all()
+        for key in keys
     ]
-
-
-def _tell_limits(state: _KeyState, *, as_json: bool) -> None:
-    key = state.key
-    if as_json:
-        write_json(state.document())
-    elif key.revoked_at:
-        money = ", ".join(state.limits()) or "no job waits for money"
-        tell(f"the revoked key {key.name} ({key.id}): {money}")
-    else:
-        tell(f"the key {key.name}: {', '.join(state.limits()) or 'no limits'}; in force within seconds")
-    for budget in state.revoked:
-        tell(f"this gives nothing to jobs of an earlier key of that name: {budget_line(budget)}")
 
 
 def _validity(key: ApiKey) -> str:
@@ -210,10 +160,7 @@ def _validity(key: ApiKey) -> str:
     if key.revoked_at:
         return f"revoked {_moment(key.revoked_at)} by {key.revoked_by}"
     now, ends = datetime.now(UTC), key.expires_at
-    over = ends is not None and ends <= now
-    parts = ["expired since" if over else "valid until" if ends else "valid"]
-    if ends:
-        parts[0] += f" {_moment(ends)}"
+    parts = [f"{'valid until' if ends > now else 'expired since'} {_moment(ends)}" if ends else "valid"]
     if key.last_used_at:
         parts.append(f"last used {_moment(key.last_used_at)}")
     if key.previous_until and key.previous_until > now:
@@ -223,22 +170,22 @@ def _validity(key: ApiKey) -> str:
     return "; ".join(parts)
 
 
-def _show_keys(states: list[_KeyState], *, as_json: bool) -> None:
+def _show_states(states: Sequence[_KeyState], *, as_json: bool, only_one: bool) -> None:
+    """A line for a key, one for its limits, and one for each of its budgets."""
     if as_json:
-        write_json([state.document() for state in states])
+        documents = [state.document() for state in states]
+        write_json(documents[0] if only_one else documents)
         return
     if not states:
         tell("there are no keys: 'nightdesk serve' answers whatever runs on its own machine")
-    for state in states:
-        key = state.key
+    for key, budgets, jobs_today in states:
         write_line(f"{key.name:<20} {key.role.value:<7} {key.tenant:<16} {_validity(key)}")
-        if (not key.revoked_at or state.budgets) and (limits := state.limits()):
-            today = "" if state.jobs_today is None else f"; {state.jobs_today:,} jobs today"
+        limits = [f"{most:,} {name.replace('_', ' ')}" for name in LIMITS if (most := getattr(key, name)) is not None]
+        if limits:
+            today = "" if jobs_today is None else f"; {jobs_today:,} jobs today"
             write_line(f"{'':<20} at most {', '.join(limits)}{today}")
-            if key.revoked_at:
-                short = [budget for budget in state.budgets if budget.used_up] or state.budgets
-                money = " ".join(f"{OPTIONS[budget.period]} USD" for budget in short)
-                write_line(f"{'':<20} more: nightdesk keys limit {key.id} {money}")
+        for each in budgets:
+            write_line(f"{'':<20} {_line(each)}")
 
 
 def budget(
