@@ -1,31 +1,62 @@
-"""Checks the progress of the jobs: stuck, held, money, invariants, paused lanes and lowered limits."""
+"""Checks the work: workers for every step, as they report themselves; jobs that are stuck or held, money, invariants, lanes."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from urllib.parse import unquote
 from uuid import UUID
 
-import redis
-from redis.exceptions import RedisError
-
-from schemas.states import HeldReason
-from worker.doctor.consumers import count
-from worker.doctor.environment import REDIS_ANSWER_S
-from worker.doctor.finding import Finding, note, problem, warning
+from schemas.states import HeldReason, Step
+from worker.doctor.finding import Finding, Severity, note, problem, warning
 from worker.ledger.fleet import LaneNotice
-from worker.ledger.inspection import BILLED_WITHIN, OPENED_WITHIN, LedgerHealth
+from worker.ledger.inspection import BILLED_WITHIN, MANY, OPENED_WITHIN, LedgerHealth
 from worker.ledger.invariants import Violation
 from worker.ledger.remote_overview import RemoteNotice
-from worker.limits.bucket import grown
-from worker.limits.rates import PERIOD_S
 from worker.operations.counts import count_of
 from worker.operations.overview import RELEASES
-
-LOWERED = 0.9
-"""Share of a limit; a finding tells of a lower one."""
+from worker.settings import Settings
 
 BATCHES_NAMED = 3
+
+
+def check_workers(health: LedgerHealth, settings: Settings) -> Iterator[Finding]:
+    """Findings about steps that no worker serves, and about workers of urgent jobs: none where there should be, or no others."""
+    if not health.served:
+        waiting = sum(health.available.values())
+        if waiting or not health.urgent_workers:
+            what = "only workers of urgent jobs are alive" if health.urgent_workers else "no worker is alive"
+            yield _missing("workers", what, waiting, "start them: 'nightdesk up', or 'nightdesk worker'")
+        return
+    yield from (_unserved(step, health, settings) for step in Step if _lacks_worker(step, health, settings))
+    if settings.urgent_processes and not health.urgent_workers:
+        yield warning(
+            "urgent_workers",
+            "no worker takes urgent jobs alone, though NIGHTDESK_URGENT_PROCESSES asks for one: beside much other work they "
+            "take longer in the other workers",
+            "start it: 'nightdesk up', or 'nightdesk worker --queues urgent'; its log says why it ended",
+        )
+
+
+def _lacks_worker(step: Step, health: LedgerHealth, settings: Settings) -> bool:
+    """Tells a step that no worker serves; not every installation has a local model."""
+    needed = step is not Step.LOCAL or health.available[step] or settings.local_model
+    return bool(needed) and step not in health.served
+
+
+def _unserved(step: Step, health: LedgerHealth, settings: Settings) -> Finding:
+    remedy = f"start one: 'nightdesk worker --queues {step.value}', or 'nightdesk up'"
+    if step is Step.LOCAL and settings.local_model is None:
+        remedy = f"set NIGHTDESK_LOCAL_MODEL and {remedy}, or leave 'local' out of the jobs' checkers"
+    what = f"no worker serves the queue {step.value}"
+    return _missing(f"queue_{step.value}", what, health.available[step], remedy)
+
+
+def _missing(check: str, what: str, waiting: int, remedy: str) -> Finding:
+    severity = Severity.PROBLEM if waiting else Severity.WARNING
+    return Finding(check, severity, f"{what}; {count(waiting, 'job waits', 'jobs wait')}" if waiting else what, remedy)
+
+
+def count(number: int, noun: str, plural: str = "") -> str:
+    """A count with its noun; it stops at ``MANY``."""
+    return count_of(number, noun, plural) if number < MANY else f"{MANY:,} or more {plural or noun + 's'}"
 
 
 def check_moving(health: LedgerHealth) -> Iterator[Finding]:
@@ -111,75 +142,6 @@ def check_invariants(violations: Sequence[Violation]) -> Iterator[Finding]:
             "unless rows were changed by hand this is a defect of Nightdesk: keep a backup as it is, and report it with what "
             "'nightdesk show JOB' says of one of them",
         )
-
-
-@dataclass(frozen=True, slots=True)
-class BucketState:
-    """The state of the calls of one provider and model, from its shared bucket in Redis."""
-
-    provider: str
-    model: str
-    breaker_open: bool
-    paused_s: float
-    """The provider asked to be left alone for so long."""
-    factor: float
-    """Share of its limit that is in effect after refusals."""
-
-
-def bucket_states(redis_url: str, key_prefix: str) -> list[BucketState]:
-    """The states of all providers and models that were called lately; none when Redis does not answer."""
-    try:
-        with redis.Redis.from_url(
-            redis_url, socket_timeout=REDIS_ANSWER_S, socket_connect_timeout=REDIS_ANSWER_S
-        ) as client:
-            seconds, microseconds = client.time()
-            now = seconds + microseconds / 1_000_000
-            keys = client.scan_iter(match=f"{key_prefix}nightdesk:limit:*}}", count=1_000)
-            states = [_bucket_state(key, client.hgetall(key), now) for key in keys]
-    except (RedisError, OSError):
-        # That Redis can't be asked is a finding of its own.
-        return []
-    return sorted(states, key=lambda state: (state.provider, state.model))
-
-
-def _bucket_state(key: bytes, stored: dict[bytes, bytes], now: float) -> BucketState:
-    provider, _, model = key.decode().rpartition("{")[2].rstrip("}").partition("/")
-
-    def number(name: str, default: float) -> float:
-        return float(stored.get(name.encode(), default))
-
-    factor = number("factor", 1.0)
-    return BucketState(
-        unquote(provider),
-        unquote(model),
-        breaker_open=number("trips", 0.0) > 0,
-        paused_s=max(0.0, number("paused", 0.0) - now),
-        factor=min(1.0, grown(factor, number("before", factor), (now - number("cut_at", 0.0)) / PERIOD_S)),
-    )
-
-
-def check_buckets(buckets: Sequence[BucketState]) -> Iterator[Finding]:
-    """Findings about providers that are not called at their full rate."""
-    for bucket in buckets:
-        whom = f"{bucket.provider} {bucket.model}".strip()
-        if bucket.breaker_open:
-            yield warning(
-                "breaker",
-                f"{whom} failed many times in a row; until it answers it gets one call at a time",
-                "nothing if the provider is down: it goes on by itself; else see the failures with 'nightdesk show JOB'",
-            )
-        if bucket.paused_s:
-            yield note(
-                "limit_paused",
-                f"{whom} asked for a pause; it is called again in {bucket.paused_s:.0f} s",
-                "nothing; if it happens often, lower the limits in NIGHTDESK_PROVIDERS to those of your account",
-            )
-        if bucket.factor < LOWERED:
-            yield note(
-                "limit_lowered",
-                f"{whom} refused calls for their rate: {bucket.factor:.0%} of its limit is used now, and the share grows again",
-                "set its limits in NIGHTDESK_PROVIDERS to those of your account",
-            )
 
 
 def check_remote(notices: Sequence[RemoteNotice]) -> Iterator[Finding]:

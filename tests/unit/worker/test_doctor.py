@@ -1,5 +1,3 @@
-import json
-import re
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -9,11 +7,8 @@ import pytest
 
 from schemas.failure import FailureKind
 from schemas.states import HeldReason, Step
-from worker.cli.commands.diagnosis import exit_code, show_report, to_json
-from worker.cli.terminal import write_json
-from worker.doctor import Finding, Report, Severity
-from worker.doctor.backlog import check_held, check_lanes
-from worker.doctor.consumers import check_consumers, check_local, check_urgent
+from worker.cli.commands.diagnosis import exit_code, show_report
+from worker.doctor.backlog import check_held, check_lanes, check_workers
 from worker.doctor.environment import (
     LEAST_FREE,
     check_default_judge,
@@ -23,14 +18,13 @@ from worker.doctor.environment import (
     check_redis,
     check_spool,
 )
+from worker.doctor.finding import Finding, Report, Severity
 from worker.ledger.fleet import LaneNotice
 from worker.ledger.inspection import MANY, Connected, HeldJobs, LedgerHealth
 from worker.ledger.schema_version import Standing, head_revision
 from worker.operations.overview import RELEASES
 from worker.provider_settings import ProviderKind, ProviderSettings
 from worker.settings import Settings
-
-REPOSITORY = Path(__file__).parents[3]
 
 REDIS: dict[str, Any] = {
     "redis_version": "7.2.4",
@@ -65,28 +59,15 @@ def test_the_exit_code_is_that_of_the_worst_finding(severities: list[Severity], 
     assert exit_code(report(*severities)) == code
 
 
-def test_the_worst_comes_first_and_all_are_summed_up(capsys: pytest.CaptureFixture[str]) -> None:
-    show_report(report(Severity.NOTE, Severity.UNREACHABLE, Severity.NOTE))
+def test_the_worst_comes_first_all_are_summed_up_and_none_steers_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    examined = report(Severity.NOTE, Severity.UNREACHABLE)
+    examined.add("more", Finding("c", Severity.NOTE, "\x1b[31mred[/]", "[bold]do it"))
+    show_report(examined)
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines[:-1:2]] == ["unreachable", "note", "note"]
-    assert [line.strip() for line in lines[1:-1:2]] == ["→ do it"] * 3
-    assert lines[-1] == "looked at jobs; found 1 unreachable, 2 notes"
-
-
-def test_text_from_outside_can_not_steer_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
-    show_report(Report(["jobs"], [Finding("c", Severity.NOTE, "\x1b[31mred[/]", "[bold]do[/bold]")]))
-    stderr = capsys.readouterr().out
-    assert "\x1b" not in stderr
-    assert "[bold]do[/bold]" in stderr
-
-
-def test_json_has_every_field(capsysbinary: pytest.CaptureFixture[bytes]) -> None:
-    write_json(to_json(report(Severity.WARNING)))
-    assert json.loads(capsysbinary.readouterr().out) == {
-        "worst": "warning",
-        "checked": ["jobs"],
-        "findings": [{"check": "check_0", "severity": "warning", "what": "what 0", "remedy": "do it"}],
-    }
+    assert [line.strip() for line in lines[1:-1:2]] == ["→ do it", "→ do it", "→ [bold]do it"]
+    assert lines[-1] == "looked at jobs, more; found 1 unreachable, 2 notes"
+    assert "\x1b" not in "".join(lines)
 
 
 @pytest.mark.parametrize(
@@ -103,12 +84,6 @@ def test_each_fault_of_redis_is_one_finding(changes: dict[str, Any], check: str)
     assert [finding.check for finding in check_redis({**REDIS, **changes})] == [check]
 
 
-def test_an_old_postgres_is_named() -> None:
-    (finding,) = check_postgres(Connected(14, head_revision(), Standing.CURRENT))
-    assert finding.check == "postgres_version"
-    assert "PostgreSQL 14" in finding.what
-
-
 @pytest.mark.parametrize(
     ("promises", "named"),
     [
@@ -116,72 +91,45 @@ def test_an_old_postgres_is_named() -> None:
         ({"standbys": 1, "waits_for_standby": True}, []),
         ({"loses_commits": "fsync = off"}, ["durability"]),
         ({"has_identity": False}, ["failover"]),
+        ({"version": 14}, ["postgres_version"]),
     ],
 )
-def test_a_server_that_may_lose_commits_is_a_finding(promises: dict[str, Any], named: list[str]) -> None:
-    server = Connected(18, head_revision(), Standing.CURRENT, **promises)
+def test_an_old_server_and_one_that_may_lose_commits_is_a_finding(promises: dict[str, Any], named: list[str]) -> None:
+    server = Connected(**{"version": 18, "revision": head_revision(), "standing": Standing.CURRENT, **promises})
     assert [finding.check for finding in check_postgres(server)] == named
 
 
-def test_a_queue_without_a_consumer_is_a_problem_when_jobs_wait() -> None:
-    consumers = {"nightdesk@a:1": frozenset({"generate"}), "nightdesk@b:1": frozenset({"submit"})}
-    waiting = health(available={Step.GENERATE: 0, Step.CHECK: MANY})
-    (finding,) = check_consumers(consumers, waiting)
-    assert (finding.check, finding.severity) == ("queue_check", Severity.PROBLEM)
-    assert "10,000 or more jobs wait" in finding.what
-    (finding,) = check_consumers(consumers, health())
-    assert finding.severity is Severity.WARNING
-
-
 WITH_MODEL = Settings(local_model="a.module:Model")
-LOCAL_WAITS = {**dict.fromkeys(Step, 0), Step.LOCAL: 7}
+ALL, SERVED = frozenset(Step), {"served": frozenset({Step.GENERATE, Step.CHECK})}
+LOCAL_WAITS = {"available": {**dict.fromkeys(Step, 0), Step.LOCAL: 7}}
+CHECKS_WAIT = {"available": {**dict.fromkeys(Step, 0), Step.CHECK: MANY}}
 
 
 @pytest.mark.parametrize(
-    ("settings", "changes", "severity", "text"),
+    ("settings", "changes", "finding"),
     [
-        (WITH_MODEL, {"available": LOCAL_WAITS}, Severity.PROBLEM, "7 jobs wait for it, to be .* after 120 s"),
-        (WITH_MODEL, {}, Severity.WARNING, "no worker serves the queue local$"),
-        (Settings(), {"available": LOCAL_WAITS}, Severity.PROBLEM, "without the local model at once"),
-        (Settings(), {}, None, ""),
-        (WITH_MODEL, {"available": LOCAL_WAITS, "served": frozenset({Step.LOCAL})}, None, ""),
-        (WITH_MODEL, {"available": LOCAL_WAITS, "served": frozenset()}, None, ""),
+        (Settings(), {}, "workers: no worker is alive"),
+        (Settings(), LOCAL_WAITS, "workers: no worker is alive; 7 jobs wait"),
+        (Settings(), {"urgent_workers": True}, ""),
+        (Settings(), {"urgent_workers": True, **LOCAL_WAITS}, "workers: only workers of urgent jobs are alive; 7 jobs wait"),
+        (Settings(), SERVED, ""),
+        (Settings(), {"served": frozenset({Step.GENERATE})}, "queue_check: no worker serves the queue check"),
+        (Settings(), {"served": frozenset({Step.GENERATE}), **CHECKS_WAIT}, "queue_check: no worker serves the queue check; 10,000 or more jobs wait"),
+        (WITH_MODEL, SERVED, "queue_local: no worker serves the queue local"),
+        (Settings(), {**SERVED, **LOCAL_WAITS}, "queue_local: no worker serves the queue local; 7 jobs wait"),
+        (WITH_MODEL, {"served": ALL, **LOCAL_WAITS}, ""),
+        (Settings(urgent_processes=1), SERVED, "urgent_workers: no worker takes urgent jobs alone"),
+        (Settings(urgent_processes=1), {**SERVED, "urgent_workers": True}, ""),
     ],
-)
-def test_the_local_queue_needs_a_worker_if_a_model_is_set_or_jobs_need_it(
-    settings: Settings, changes: dict[str, Any], severity: Severity | None, text: str
-) -> None:
-    findings = list(check_local(health(**{"served": frozenset({Step.CHECK}), **changes}), settings))
-    assert [finding.severity for finding in findings] == ([severity] if severity else [])
-    for finding in findings:
-        assert finding.check == "queue_local"
-        assert re.search(text, finding.what)
-        assert "nightdesk worker --queues local" in finding.remedy
-        assert ("NIGHTDESK_LOCAL_MODEL" in finding.remedy) == (settings.local_model is None)
-
-
-@pytest.mark.parametrize(
-    ("processes", "changes", "checks"),
-    [
-        (0, {}, []),
-        (1, {}, []),
-        (1, {"served": frozenset({Step.CHECK})}, [("urgent_workers", Severity.WARNING)]),
-        (1, {"served": frozenset({Step.CHECK}), "urgent_workers": True}, []),
-        (0, {"urgent_workers": True}, []),
-        (0, {"urgent_workers": True, "available": LOCAL_WAITS}, [("workers", Severity.PROBLEM)]),
-        (0, {"urgent_workers": True, "available": LOCAL_WAITS, "served": frozenset({Step.CHECK})}, []),
-    ],
-)
-def test_workers_of_urgent_jobs_are_there_if_they_should_be_and_not_alone(
-    processes: int, changes: dict[str, Any], checks: list[tuple[str, Severity]]
-) -> None:
-    findings = list(check_urgent(health(**changes), Settings(urgent_processes=processes)))
-    assert [(finding.check, finding.severity) for finding in findings] == checks
-
-
-def test_consumers_are_checked_without_a_ledger() -> None:
-    (finding,) = check_consumers({}, None)
-    assert (finding.check, finding.what) == ("workers", "no worker is alive")
+)  # fmt: skip
+def test_each_step_has_a_worker(settings: Settings, changes: dict[str, Any], finding: str) -> None:
+    findings = list(check_workers(health(**changes), settings))
+    assert [
+        f"{each.check}: {each.what.partition(',')[0] if 'urgent_' in each.check else each.what}" for each in findings
+    ] == ([finding] if finding else [])
+    assert all(
+        each.severity is (Severity.PROBLEM if "jobs wait" in each.what else Severity.WARNING) for each in findings
+    )
 
 
 def test_every_reason_to_hold_says_how_to_release() -> None:
@@ -213,62 +161,47 @@ def test_many_held_batches_are_not_all_listed() -> None:
     assert "release BATCH --max-cost-usd" in finding.remedy
 
 
-def test_a_provider_without_its_key_is_a_finding() -> None:
-    (finding,) = check_provider(Settings(provider="anthropic"), {"OPENAI_API_KEY": "k"})
-    assert (finding.check, finding.severity) == ("provider", Severity.PROBLEM)
-    assert "set ANTHROPIC_API_KEY" in finding.what
-    assert "NIGHTDESK_PROVIDER=extractive" in finding.remedy
-
-
-def test_a_server_of_ones_own_under_a_known_name_needs_no_key() -> None:
-    own = ProviderSettings(kind=ProviderKind.OPENAI_CHAT, base_url="http://127.0.0.1:1/v1", model="m")
-    assert list(check_provider(Settings(provider="openai", providers={"openai": own}), {})) == []
-
-
-def test_each_provider_with_settings_is_checked() -> None:
-    keyed = ProviderSettings(kind=ProviderKind.OPENAI, api_key_env="OUR_KEY")
-    (finding,) = check_provider(Settings(providers={"other": keyed}), {})
-    assert "'other' needs a key: set OUR_KEY" in finding.what
-    assert "NIGHTDESK_PROVIDERS" in finding.remedy
-
-
-def test_an_unknown_fallback_is_a_finding() -> None:
-    (finding,) = check_provider(Settings(fallbacks=("opneai",)), {})
-    assert "NIGHTDESK_FALLBACKS names 'opneai'" in finding.what
-
-
-def test_a_model_that_the_offline_provider_lacks_is_a_finding() -> None:
-    (finding,) = check_provider(Settings(model="gpt-6-luna"), {})
-    assert finding.what.startswith(
-        "NIGHTDESK_MODEL is 'gpt-6-luna', and the provider 'extractive' has no model but its own"
-    )
-    assert list(check_provider(Settings(model="gpt-6-luna"), {"OPENAI_API_KEY": "k"})) == []
+KEYED = ProviderSettings(kind=ProviderKind.OPENAI, api_key_env="OUR_KEY")
+OWN = ProviderSettings(kind=ProviderKind.OPENAI_CHAT, base_url="http://127.0.0.1:1/v1", model="m")
 
 
 @pytest.mark.parametrize(
-    ("settings", "environment", "judge"),
+    ("settings", "key", "finding"),
     [
-        ({"model": "gpt-6-sol"}, {"OPENAI_API_KEY": "k"}, "openai:gpt-6-luna"),
-        ({}, {"OPENAI_API_KEY": "k"}, "openai_decisions:gpt-6-luna"),
-        ({"judge": "anthropic:claude-haiku-5-5"}, {"OPENAI_API_KEY": "k"}, "anthropic:claude-haiku-5-5"),
+        ({"provider": "anthropic"}, "OPENAI_API_KEY", "set ANTHROPIC_API_KEY"),
+        ({"provider": "openai", "providers": {"openai": OWN}}, "", ""),
+        ({"providers": {"other": KEYED}}, "", "'other' needs a key: set OUR_KEY"),
+        ({"fallbacks": ("opneai",)}, "", "NIGHTDESK_FALLBACKS names 'opneai'"),
+        ({"model": "gpt-6-luna"}, "", "the provider 'extractive' has no model but its own"),
+        ({"model": "gpt-6-luna"}, "OPENAI_API_KEY", ""),
     ],
 )
-def test_a_judge_by_default_is_named_with_its_most_cost(
-    settings: dict[str, Any], environment: dict[str, str], judge: str
-) -> None:
-    (finding,) = check_default_judge(Settings(**settings), environment)
-    assert (finding.check, finding.severity) == ("default_judge", Severity.NOTE)
-    assert finding.what.startswith(
-        f"{judge} reads the claims that words leave open, for at most 15% of what the answer"
+def test_providers_of_the_settings_can_be_called(settings: dict[str, Any], key: str, finding: str) -> None:
+    findings = list(check_provider(Settings(**settings), {key: "k"}))
+    assert [(each.check, each.severity) for each in findings] == [("provider", Severity.PROBLEM)] * bool(finding)
+    assert all(finding in each.what for each in findings)
+
+
+@pytest.mark.parametrize(
+    ("settings", "key", "judge"),
+    [
+        ({"model": "gpt-6-sol"}, "OPENAI_API_KEY", "openai:gpt-6-luna"),
+        ({}, "OPENAI_API_KEY", "openai_decisions:gpt-6-luna"),
+        ({"judge": "anthropic:claude-haiku-5-5"}, "OPENAI_API_KEY", "anthropic:claude-haiku-5-5"),
+        ({}, "", None),
+        ({"default_judge_share": 0}, "OPENAI_API_KEY", None),
+        ({"provider": "extractive", "judge": "openai"}, "OPENAI_API_KEY", None),
+    ],
+)
+def test_a_judge_by_default_is_named_with_its_most_cost(settings: dict[str, Any], key: str, judge: str | None) -> None:
+    findings = list(check_default_judge(Settings(**settings), {key: "k"}))
+    assert [(each.check, each.severity) for each in findings] == [("default_judge", Severity.NOTE)] * (
+        judge is not None
     )
-    assert "NIGHTDESK_DEFAULT_JUDGE_SHARE=0" in finding.remedy
-
-
-def test_without_a_model_that_costs_money_there_is_no_judge_by_default() -> None:
-    key = {"OPENAI_API_KEY": "k"}
-    assert list(check_default_judge(Settings(), {})) == []
-    assert list(check_default_judge(Settings(default_judge_share=0), key)) == []
-    assert list(check_default_judge(Settings(provider="extractive", judge="openai"), key)) == []
+    for each in findings:
+        assert each.what.startswith(
+            f"{judge} reads the claims that words leave open, for at most 15% of what the answer"
+        )
 
 
 def test_a_full_disk_is_a_finding_before_the_home_exists(tmp_path: Path) -> None:

@@ -5,16 +5,14 @@ from typing import Annotated, Any
 
 from rich.text import Text
 
-from worker import local
 from worker.cli import options
 from worker.cli.console import console, safe, table_of
 from worker.cli.exits import INCOMPLETE, OK, UNREACHABLE, run_interruptible
 from worker.cli.help import option
 from worker.cli.terminal import write_json
-from worker.doctor import Report, Severity, answers_here, examine
+from worker.doctor import examine
+from worker.doctor.finding import Report, Severity
 from worker.operations.counts import count_of
-from worker.settings import load_settings
-from worker.wiring import endpoints
 
 STYLES = {
     Severity.NOTE: "dim",
@@ -25,14 +23,6 @@ STYLES = {
 
 
 def doctor(
-    ping: Annotated[
-        bool,
-        option(
-            "Only ask the worker of this host whether it listens, for health checks: exit 0 if it does, or if "
-            "Redis can't be asked.",
-            "--ping",
-        ),
-    ] = False,
     invariants: Annotated[
         bool,
         option(
@@ -47,12 +37,6 @@ def doctor(
 
     Changes nothing. Exit 0: nothing wrong (notes don't count). 1: there are findings. 3: a service can't be reached.
     """
-    if ping:
-        settings = load_settings()
-        if settings.embedded() and not local.status(settings.home.absolute()).valkey.running:
-            # Without its servers no worker listens, and to look starts nothing.
-            return INCOMPLETE
-        return OK if answers_here(settings, endpoints(settings).redis_url) else INCOMPLETE
     report = run_interruptible(examine(invariants=invariants))
     if as_json:
         write_json(to_json(report))
