@@ -1,12 +1,10 @@
-"""Prepares a batch of files: makes its submission, says who answers at what price, and what an interruption left."""
+"""Prepares a batch of files: makes its submission, and says who answers at what price."""
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from uuid import UUID
+from collections.abc import Callable, Sequence
 
 from schemas.batch import BatchStatus
 from schemas.job import GenerationConfig
-from tasks.errors import ConfigurationError, InputError, LedgerError, NotFound, ServiceUnavailable
+from tasks.errors import ConfigurationError, InputError, ServiceUnavailable
 from tasks.ports import Refused
 from worker.cli.exits import run_interruptible
 from worker.cli.session import Session
@@ -60,9 +58,6 @@ def new_submission(
     finally:
         warn_of(refused)
     return submission
-
-
-# ---- who answers ----
 
 
 def announce(settings: Settings, submission: Submission, answerers: Answerers, *, quiet: bool) -> None:
@@ -125,44 +120,3 @@ async def resume_lanes(ledger: PostgresLedger, opened: Session, accepted: Sequen
     providers, jobs = await ledger.fleet.resume_lanes(accepted, actor())
     if providers:
         tell(f"{', '.join(providers)} accepts the key now: {count_of(jobs, 'held job')} released")
-
-
-# ---- interruption ----
-
-NOTHING_SUBMITTED = "Nothing was submitted."
-
-
-class Interruption:
-    """Tells a person once, at the innermost place that knows, what the interruption left."""
-
-    def __init__(self) -> None:
-        self._is_over = False
-        self._last_fate: Callable[[], str] | None = None
-        """Of the inner block that ended: what is left is the end of the command."""
-
-    @contextmanager
-    def tell_fate(self, fate: Callable[[], str]) -> Iterator[None]:
-        """Tells the fate of the work when the block is interrupted."""
-        try:
-            yield
-        except KeyboardInterrupt:
-            if not self._is_over:
-                self._is_over = True
-                tell(f"Interrupted. {(self._last_fate or fate)()}".rstrip())
-            raise
-        self._last_fate = self._last_fate or fate
-
-
-def fate_of(opened: Session, submission: Submission) -> tuple[str, UUID | None]:
-    """The fate of an interrupted submission, by the ledger, and the batch if it is there: it was written whole or not at all."""
-    batch_id = submission.batch.id
-    try:
-        status = opened.on_ledger(lambda ledger: ledger.reading.batch_status(batch_id))
-    except NotFound:
-        return NOTHING_SUBMITTED, None
-    except (KeyboardInterrupt, ServiceUnavailable, LedgerError):
-        return f"Nothing was submitted, unless 'nightdesk status {batch_id}' knows of it.", None
-    return (
-        f"Batch {batch_id} was submitted whole: {count_of(status.jobs, 'job')}. Look at it with: nightdesk status {batch_id}",
-        batch_id,
-    )

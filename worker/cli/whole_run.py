@@ -7,7 +7,7 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import NamedTuple
 from uuid import UUID
@@ -21,13 +21,10 @@ from worker.cli.outfile import check_output
 from worker.cli.progress import Reporter, reporting
 from worker.cli.session import Session, has_ledger, session
 from worker.cli.submitting import (
-    NOTHING_SUBMITTED,
-    Interruption,
     announce,
     ask_models,
     ask_paused_models,
     earlier_batch,
-    fate_of,
     known_batch,
     new_submission,
     resume_lanes,
@@ -80,24 +77,26 @@ def run_batch(settings: Settings, request: RunRequest) -> Report:
 
     Raises: what its parts raise, see ``exits``; KeyboardInterrupt after saying how to go on.
     """
-    interruption = Interruption()
-    with interruption.tell_fate(lambda: "" if request.resume is not None else NOTHING_SUBMITTED):
-        return _run_batch(settings, request, interruption)
+    whole_run = _WholeRun(request, time.monotonic(), request.resume)
+    try:
+        return _run_batch(settings, request, whole_run)
+    except KeyboardInterrupt:
+        tell(f"Interrupted. {whole_run.how_to_go_on()}")
+        raise
 
 
-def _run_batch(settings: Settings, request: RunRequest, interruption: Interruption) -> Report:
-    began = time.monotonic()
+def _run_batch(settings: Settings, request: RunRequest, whole_run: "_WholeRun") -> Report:
     order = request.order
     if request.waits:
         check_output(request.output, order.files if order is not None else ())
     first_step = Step.CHECK if request.check_only else Step.GENERATE
     answerers = run_interruptible(find_answerers(settings, first_step, starts=request.with_workers))
-    whole_run = _WholeRun(request, answerers, began, request.resume)
+    whole_run.answerers = answerers
     looks = False
     if order is not None:
         submission = new_submission(order, settings, answerers, **({} if request.quiet else {"tell": tell}))
         if submission.empty:
-            return _nothing_submitted(submission.intake.refused, began)
+            return _nothing_submitted(submission.intake.refused, whole_run.began)
         whole_run.submission = submission
         announce(settings, submission, answerers, quiet=request.quiet)
         looks = submission.may_be_known and (not settings.embedded() or has_ledger(settings))
@@ -112,11 +111,7 @@ def _run_batch(settings: Settings, request: RunRequest, interruption: Interrupti
             elif request.preflight:
                 ask_models(settings, submission, answerers)
         try:
-            with (
-                naming_full_disk(settings),
-                interruption.tell_fate(lambda: whole_run.how_to_go_on(opened)),
-                reporting(quiet=request.quiet) as reporter,
-            ):
+            with naming_full_disk(settings), reporting(quiet=request.quiet) as reporter:
                 return run_interruptible(whole_run.run(opened, reporter))
         except (ServiceUnavailable, LocalServerError):
             tell(whole_run.how_to_go_on())
@@ -132,31 +127,30 @@ def _nothing_submitted(refused: Sequence[InputLine], began: float) -> Report:
 @dataclass(slots=True)
 class _WholeRun:
     request: RunRequest
-    answerers: Answerers
     began: float
     batch_id: UUID | None
+    answerers: Answerers = field(init=False)
     submission: Submission | None = None
     earlier: BatchStatus | None = None
     """Of a batch with the same input that was there already."""
     raised: Decimal | None = None
     """The higher ceiling for a batch that is there already."""
 
-    def how_to_go_on(self, opened: Session | None = None) -> str:
-        """The whereabouts of the jobs, and the command that takes the run up again; a ledger that is open is asked."""
-        request, submission = self.request, self.submission
-        if self.batch_id is not None and request.waits:
+    def how_to_go_on(self) -> str:
+        """The whereabouts of the jobs, and the command that takes the run up again."""
+        if self.batch_id is not None and self.request.waits:
             return (
                 f"The jobs of batch {self.batch_id} stay in the ledger, those that are done too. Go on with: "
-                f"nightdesk run --resume {self.batch_id} -o {request.output}"
+                f"nightdesk run --resume {self.batch_id} -o {self.request.output}"
             )
-        if submission is None:
-            return ""
-        if submission.receipt is not None:
+        if self.batch_id is not None:
+            return f"The batch was submitted. Look at it with: nightdesk status {self.batch_id}"
+        if self.submission is None:
+            return "Nothing was submitted."
+        if self.submission.receipt is not None:
             return "The jobs stay in the ledger, those that are done too. The same command finds them again."
-        if opened is None:
-            return f"Nothing was submitted, unless 'nightdesk status {submission.batch.id}' knows of it."
-        fate, self.batch_id = fate_of(opened, submission)
-        return fate if self.batch_id is None or not request.waits else self.how_to_go_on()
+        # It is written whole or not at all.
+        return f"Nothing was submitted, unless 'nightdesk status {self.submission.batch.id}' knows of it."
 
     def take(self, earlier: BatchStatus, submission: Submission) -> None:
         """Goes on with the batch that the same input has already, and says so."""
