@@ -63,7 +63,7 @@ class RunRequest(NamedTuple):
     """Of the output."""
     force: bool = False
     """Replace results of another batch in the output, instead of keeping them beside."""
-    afterwards: Callable[[PostgresLedger], Awaitable[None]] | None = None
+    afterwards: Callable[[PostgresLedger, UUID], Awaitable[None]] | None = None
     """Done with the ledger still open, when all is written."""
 
     @property
@@ -190,7 +190,7 @@ class _WholeRun:
             failures = await watch.failure_causes(status)
             tally = await run.write(request.output, form=request.form)
             if request.afterwards is not None and run.batch_id is not None:
-                await request.afterwards(ledger)
+                await request.afterwards(ledger, run.batch_id)
             seconds = time.monotonic() - self.began
             return Report(run.batch_id, status, tally, run.lines or (), seconds, tuple(lanes), failures)
 
