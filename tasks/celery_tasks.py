@@ -33,13 +33,18 @@ class OwnTask(Task[Any, Any]):
 
     def before_start(self, task_id: str, args: Any, kwargs: Any) -> None:
         """Refuses what can't be done: a worker sends no message on behalf of a producer."""
-        del task_id, args, kwargs
+        del task_id
         if parts := self.request.get("follow_ups"):
             names = ", ".join(FOLLOW_UPS.get(part, part) for part in parts)
             raise InvalidTaskError(
                 f"{self.name} runs no {names}: nothing of this message was done. Send it alone, then wait for each job with"
                 " AsyncResult(job_id).get(), or ask nightdesk.poll, and go on in your own program"
             )
+        own: Any = self
+        try:
+            own.__header__(*args, **kwargs)
+        except TypeError as error:
+            raise InvalidTaskError(f"{self.name} does not take these arguments: {error}") from None
 
 
 class HintTask(OwnTask):
@@ -140,7 +145,7 @@ def _size(value: Any) -> int:
     except orjson.JSONEncodeError:
         # Huge integers and half surrogate pairs: the standard library writes them.
         try:
-            return len(json.dumps(value))
+            return len(json.dumps(value, default=str))
         except (ValueError, RecursionError):
             return 0
 

@@ -1,9 +1,11 @@
 """Hostile messages on the queue: a worker takes each, executes nothing from it, and continues."""
 
 import base64
+import bz2
 import json
 import os
 import pickle
+import zlib
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -61,6 +63,7 @@ def hostile(mark: Path) -> list[tuple[Any, dict[str, Any]]]:
     yaml = f"!!python/object/apply:os.mkdir ['{mark}']".encode()
     deep = b"[" * 50_000 + b"]" * 50_000
     nothing: Any = [[], {}, {}]
+    good = json.dumps([[[SECOND]], {}, {}]).encode()
     return [
         (pickled, {"kind": "application/x-python-serialize", "encoding": "binary"}),
         (pickled, {"kind": "application/x-python-serialize", "encoding": "utf-8"}),
@@ -96,11 +99,15 @@ def hostile(mark: Path) -> list[tuple[Any, dict[str, Any]]]:
         ([["x", "y", "z", "too many"], {}, {}], {}),
         (5, {}),
         (None, {}),
+        # Good ones, were they not so large that the memory of the worker would not do for others of their kind.
+        (good + b" " * 8_000_000, {}),
+        (zlib.compress(good + b" " * 20_000_000), {"compression": "application/x-gzip"}),
+        (bz2.compress(good + b" " * 2_000_000), {"compression": "application/x-bz2"}),
     ]
 
 
-def answer(app: Celery, job: dict[str, Any]) -> Any:
-    return app.send_task("nightdesk.submit", args=[[job]], queue="submit").get(timeout=scale_to_load(60))
+def answer(app: Celery, job: dict[str, Any], **options: Any) -> Any:
+    return app.send_task("nightdesk.submit", args=[[job]], queue="submit", **options).get(timeout=scale_to_load(60))
 
 
 def test_no_message_executes_or_ends_anything(system: System, producer: Celery, tmp_path: Path) -> None:
@@ -114,11 +121,12 @@ def test_no_message_executes_or_ends_anything(system: System, producer: Celery, 
     with producer.connection_for_write() as connection:
         connection.default_channel.client.lpush("submit", "no message", "{", "5", "null", "[]", "{}", b"\xff", "")
     # Messages are taken in their order: this one is answered after all of them.
-    assert answer(producer, JOB)["errors"] == []
+    assert answer(producer, JOB, compression="gzip")["errors"] == []
 
     system.until_final(2)
     assert worker.poll() is None
     assert "Connection to broker lost" not in system.log(), "junk costs no connection"
+    assert JOB["context"][0] not in system.log()
     assert not mark.exists()
     assert system.scalar("SELECT count(*) FROM job") == 2
 
@@ -216,3 +224,18 @@ def test_a_message_with_an_eta_delays_no_other_message(system: System, producer:
     assert answer(producer, JOB)["errors"] == []
     system.until_final(1)
     assert system.scalar("SELECT count(*) FROM job") == 1
+
+
+def test_a_poll_is_answered_by_a_reply_that_has_a_bound(system: System, producer: Celery) -> None:
+    system.start_worker()
+    # Packed, the claims of this answer are a hundredth of a result of 1.6 MB.
+    accepted = answer(producer, {"context": ["The fee is 7."], "response": "- Fee [1][1][1]\n" * 1_800})
+    system.until_final(1)
+
+    reply = producer.send_task("nightdesk.poll", args=[accepted["job_ids"] * 1_000], queue="submit")
+    results = reply.get(timeout=scale_to_load(60))
+
+    assert len(results) == 1_000
+    assert results[0]["state"] == "completed"
+    assert "another message" in results[-1]["error"]
+    assert len(json.dumps(results)) < 15_000_000

@@ -6,6 +6,7 @@ Redis is a bus that others write to, and a server that may refuse: neither what 
 import asyncio
 import logging
 import math
+import zlib
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import partial
@@ -14,7 +15,9 @@ from time import monotonic, sleep
 from typing import Any, ClassVar, TypeVar
 from uuid import UUID
 
+import kombu.compression
 import kombu.transport
+import orjson
 import redis
 from celery import Celery
 from celery.worker.consumer import Consumer
@@ -23,6 +26,7 @@ from celery.worker.request import Request
 from celery.worker.state import maybe_shutdown
 from kombu.pidbox import Node
 from kombu.transport import redis as redis_transport
+from kombu.utils.json import loads
 from kombu.utils.scheduling import round_robin_cycle
 
 from schemas.states import Step
@@ -62,6 +66,9 @@ LOOKS = (
     "query_task",
 )
 """The commands of Celery's remote control that a worker answers: they look, and change nothing."""
+
+LARGEST_MESSAGE = 10_000_000
+"""Characters of a message as it stands in Redis, bytes of a body that was compressed, and characters of the results in a reply."""
 
 REFUSED_PAUSE_S = 1.0
 LONGEST_PAUSE_S = 10.0
@@ -287,6 +294,22 @@ def _drop(error: Exception) -> None:
     log.error("a message that can't be read was dropped: %s: %.200s", type(error).__name__, error)
 
 
+def read_message(text: str) -> Any:
+    """Reads a message; raises ``ValueError`` for one whose values would fill the memory."""
+    if len(text) > LARGEST_MESSAGE:
+        raise ValueError(f"it has {len(text):,} characters, at most {LARGEST_MESSAGE:,} are read")
+    return loads(text)
+
+
+def unpack(body: bytes) -> bytes:
+    """Unpacks a body that came compressed; raises ``ValueError`` for one that would fill the memory."""
+    unpacker = zlib.decompressobj()
+    unpacked = unpacker.decompress(body, LARGEST_MESSAGE)
+    if unpacker.unconsumed_tail:
+        raise ValueError(f"unpacked it has more than {LARGEST_MESSAGE:,} bytes")
+    return unpacked
+
+
 def take_by(urgent_workers: UrgentWorkers) -> None:
     """Lets the consumer of this process take the messages that are its own."""
     GuardedChannel.urgent_workers = urgent_workers
@@ -308,6 +331,11 @@ def trust_nothing(app: Celery) -> None:
     control.mailbox.node_cls = LookingNode
     for name in [name for name in Panel.data if name not in LOOKS]:
         del Panel.data[name]
+    for kind in kombu.compression.encoders():
+        # A body that is packed by other means than gzip is none that it can unpack.
+        kombu.compression.register(zlib.compress, unpack, kind)
+    of_messages: Any = redis_transport
+    of_messages.loads = read_message
     # By the names of URL schemes, so that TLS is set up as for kombu's own.
     for scheme in ("redis", "rediss"):
         kombu.transport.TRANSPORT_ALIASES[scheme] = "worker.process.intake:GuardedTransport"
@@ -393,11 +421,21 @@ class Intake(Runtime):
 
     async def _poll(self, job_ids: Sequence[UUID], tenant: str) -> list[dict[str, Any] | None]:
         owned = await self._owned([(job_id, tenant) for job_id in job_ids])
-        results = await poll(self._ledger.reading, job_ids)
-        return [
-            None if version is None or result is None else result.model_dump(mode="json")
-            for version, result in zip(owned, results, strict=True)
-        ]
+        replies: list[dict[str, Any] | None] = []
+        room, some = LARGEST_MESSAGE, 20
+        full = (
+            f"the reply is full, as it holds {LARGEST_MESSAGE:,} characters of results: ask for this one in another message, "
+            "by 'nightdesk results' or over HTTP"
+        )
+        for at in range(0, len(job_ids), some):
+            page = slice(at, at + some)
+            results = await poll(self._ledger.reading, job_ids[page]) if room else [None] * some
+            for job_id, version, result in zip(job_ids[page], owned[page], results, strict=False):
+                content = "null" if version is None or result is None else result.model_dump_json()
+                room = room - len(content) if room >= len(content) else 0
+                fits = room or version is None
+                replies.append(orjson.loads(content) if fits else {"job_id": str(job_id), "error": full})
+        return replies
 
     async def _submit(self, raw_jobs: Sequence[Any], raw_batch: dict[str, Any], tenant: str) -> dict[str, Any]:
         batch = new_batch(raw_batch, tenant=tenant, max_queued=self._most_queued(tenant))

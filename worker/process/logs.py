@@ -158,6 +158,7 @@ def configure_logging(
 
 def _json(worker: str) -> logging.Formatter:
     # Commands, and workers that log for people, start without it.
+    from pythonjsonlogger.core import RESERVED_ATTRS  # noqa: PLC0415
     from pythonjsonlogger.orjson import OrjsonFormatter  # noqa: PLC0415
 
     return OrjsonFormatter(
@@ -165,4 +166,6 @@ def _json(worker: str) -> logging.Formatter:
         timestamp="time",
         rename_fields={"levelname": "level", "name": "logger", "exc_info": "error"},
         static_fields={"worker": worker} if worker else {},
+        # Celery puts the arguments of a message there: all its jobs with their sources.
+        reserved_attrs=[*RESERVED_ATTRS, "data"],
     )
