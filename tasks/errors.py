@@ -46,7 +46,10 @@ class InputError(NightdeskError):
 
     Attributes:
         field: dotted path of the field at fault, or None for the request as a whole.
+        refused: the jobs at fault, where there were several.
     """
+
+    refused: "tuple[Refused, ...]" = ()
 
     def __init__(self, message: str, *, field: str | None = None) -> None:
         prefix = f"{field}: " if field else ""
@@ -97,11 +100,7 @@ class Refused:
 
 
 class JobsRefused(InputError):
-    """Nothing of a submission is accepted: all its jobs are refused, or one is and all or none were asked for.
-
-    Attributes:
-        refused: each job at fault.
-    """
+    """Nothing of a submission is accepted: all its jobs are refused, or one is and all or none were asked for."""
 
     def __init__(self, refused: Sequence[Refused]) -> None:
         first = refused[0]

@@ -8,14 +8,11 @@ from tasks.errors import InputError
 from tasks.raw_jobs.names import field_of, is_field, plain
 from tasks.raw_jobs.printed import structure
 
-_GOLD = re.compile(r"truth|expected|ideal|label|target|solution|gold|critique|^references?$|(^|_)(gt|true)(_|$)|_ids?$")
-"""What somebody takes for right, or an id."""
-
-_REFERENCE = re.compile(rf"answer|respon|predict|completion|(^|_)output(_|$)|{_GOLD.pattern}")
+_REFERENCE = re.compile(
+    r"answer|respon|predict|completion|(^|_)output(_|$)|truth|expected|ideal|label|target|solution|gold|critique|^references?$|"
+    r"(^|_)(gt|true)(_|$)|_ids?$"
+)
 """What somebody takes for right is no source, as an answer from it would copy it; nor are answers of models, and ids."""
-
-_ANSWER = re.compile(r"answer|respon|predict|completion|result|reply|output")
-"""What a model may have written."""
 
 _ABOUT_QUESTIONS = re.compile(r"(.*_)?questions?(_\w{1,2}|_type|_template)?")
 """Names of other questions, and of facts about one."""
@@ -107,12 +104,6 @@ def possible_questions(values: Mapping[str, Any]) -> list[str]:
         and not is_field(field_of(key))
     }
     return sorted(texts, key=lambda key: (not _asks(texts[key]), len(texts[key])))
-
-
-def possible_answers(values: Mapping[str, Any]) -> list[str]:
-    """The keys that could hold the answer of a model, in their order."""
-    names = [key for key, each in values.items() if isinstance(each, str) and not _GOLD.search(plain(key))]
-    return [key for key in names if _ANSWER.search(plain(key))]
 
 
 def _asks(text: str) -> bool:

@@ -15,7 +15,7 @@ from schemas.model_call import plain_usd
 from schemas.states import HeldReason, JobState
 from schemas.window import parse_window
 from worker.cli.terminal import LOG_COLUMNS, tell
-from worker.operations.counts import amount, cost, count_of, spent_of
+from worker.operations.counts import amount, cost, count_of, duration, spent_of
 
 if TYPE_CHECKING:
     # Loaded for a terminal only.
@@ -33,10 +33,6 @@ SAME_EVERY_S = 600.0
 RATE_OVER_S = 30.0
 """Seconds over which the rate is taken."""
 LEAST_LOOKS = 2
-
-TENTHS_S = 10
-MINUTES_FROM_S = 100
-"""Seconds up to which a time span is written in tenths, and from which in minutes."""
 
 
 class Rate:
@@ -168,18 +164,6 @@ def ending_counts(status: BatchStatus) -> list[tuple[str, int]]:
     on_hold = sum(status.held.values())
     counts = [(name, count) for name, count in counts if count and not (name == "scheduled" and count == on_hold)]
     return [*counts, (f"held ({', '.join(status.held)})", on_hold)] if on_hold else counts
-
-
-def duration(seconds: float) -> str:
-    """A time span for people."""
-    if seconds < TENTHS_S:
-        return f"{seconds:.1f} s"
-    whole = round(seconds)
-    if whole < MINUTES_FROM_S:
-        return f"{whole} s"
-    minutes, rest = divmod(whole, 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes:02} min" if hours else f"{minutes} min {rest:02} s"
 
 
 class Reporter:

@@ -12,10 +12,10 @@ from schemas.model_call import plain_usd
 from schemas.states import HeldReason, Outcome
 from tasks.ports import InputLine, Refused
 from worker.cli.exits import BAD_INPUT, INCOMPLETE, OK
-from worker.cli.progress import counts_of, duration, ending_counts
+from worker.cli.progress import counts_of, ending_counts
 from worker.cli.terminal import columns, tell, text_columns, write_json
 from worker.operations import overview
-from worker.operations.counts import cost, count_of, spent_of
+from worker.operations.counts import cost, count_of, duration, spent_of
 from worker.operations.overview import failure_lines
 
 if TYPE_CHECKING:

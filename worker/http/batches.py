@@ -18,7 +18,7 @@ from worker.http.dependencies import OwnBatch, Reader, ServiceOf, Submitter
 from worker.http.documents import PRIVATE, BatchPage, Cancelled, SubmittedBatch, body_of, json_answer, problems
 from worker.http.jobs import Tag, Wait, poll_job
 from worker.http.orders import changed, going_on, order_batch
-from worker.http.problems import invalid, line_errors, problem_of
+from worker.http.problems import invalid, line_errors
 from worker.ledger.browsing import BatchSelection
 from worker.ledger.postgres import PostgresLedger
 from worker.operations import batch_report
@@ -111,37 +111,25 @@ async def submit(
     async with on_disk(request, service.uploads, settings.http_max_body_bytes, settings.http_max_lines) as body:
         order = InputOrder([body.name], fields, strict=options.strict, tenant=caller.tenant, submitter=caller.submitter)
         outcome = await service.take_in(caller.tenant, submit_lines, order, size=body.size)
-    _require_accepted(outcome)
-    service.hint(outcome.hints)
+    service.hint(outcome.accepted.hints)
     return _submitted(outcome, options.warnings)
 
 
-def _require_accepted(outcome: LinesOutcome) -> None:
-    """Raises ``Problem`` where no line was accepted."""
-    if outcome.error is None and outcome.jobs:
-        return
-    if outcome.error is None:
-        problem = invalid(f"none of {outcome.lines:,} lines can be accepted; nothing was submitted")
-    else:
-        problem = problem_of(outcome.error)
-    problem.errors = problem.errors or line_errors(outcome.refused_lines)
-    raise problem from outcome.error
-
-
 def _submitted(outcome: LinesOutcome, warnings: tuple[str, ...]) -> Response:
+    accepted = outcome.accepted
     document = SubmittedBatch(
-        batch_id=outcome.batch_id,
-        created=outcome.created,
-        jobs=outcome.jobs,
+        batch_id=accepted.batch_id,
+        created=accepted.created,
+        jobs=accepted.jobs,
         refused=outcome.refused,
-        errors=tuple(line_errors(outcome.refused_lines)),
+        errors=tuple(line_errors(accepted.refused)),
         repeated=outcome.repeated,
-        held_by=dict(outcome.holders),
-        submitted_at=outcome.submitted_at,
+        held_by=dict(accepted.holders),
+        submitted_at=accepted.submitted_at,
         warnings=(*warnings, *outcome.warnings),
     )
-    headers = {} if outcome.batch_id is None else {"Location": f"/v1/batches/{outcome.batch_id}"}
-    return json_answer(document, 202 if outcome.created else 200, headers)
+    headers = {} if accepted.batch_id is None else {"Location": f"/v1/batches/{accepted.batch_id}"}
+    return json_answer(document, 202 if accepted.created else 200, headers)
 
 
 # ---- looking ---------------------------------------------------------------------------------------------------------

@@ -18,7 +18,6 @@ from starlette.responses import Response
 from tasks.errors import (
     IdempotencyConflict,
     InputError,
-    JobsRefused,
     LedgerError,
     MessageTaken,
     NightdeskError,
@@ -162,11 +161,9 @@ def problem_of(error: NightdeskError) -> Problem:
             kind = _LIMITS.get(type(error), "key-limit")
             wait = {"Retry-After": str(max(1, error.retry_after_s))}
             problem = Problem(429, kind, "Too many jobs", str(error), headers=wait)
-        case JobsRefused():
-            problem = invalid(str(error), field_name)
-            problem.errors = line_errors(error.refused)
         case InputError():
             problem = invalid(str(error), field_name)
+            problem.errors = line_errors(error.refused)
         case Unstorable():
             problem = invalid(f"the database can't keep a value: {error}")
         case OutageLasts():

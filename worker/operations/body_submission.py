@@ -1,17 +1,15 @@
 """Submits one job, or the lines of a request's body, and tells of it no more than an answer takes."""
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, replace
-from datetime import datetime
-from typing import Any
-from uuid import UUID
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 from tasks.errors import IdempotencyConflict, InputError
-from tasks.ports import Catalog, HintKey, Refused, Submitter
+from tasks.ports import Catalog, Refused, Submitter
 from tasks.submit import Submitted, new_batch, submit
 from worker.ledger.postgres import PostgresLedger
 from worker.operations.file_intake import InputBounds, InputOrder
-from worker.operations.file_submission import Submission
+from worker.operations.file_submission import Accepted, Submission
 from worker.settings import Settings
 
 MOST_REFUSED = 10_000
@@ -23,43 +21,36 @@ MOST_NAMED = 1_000
 MOST_WARNINGS = 100
 
 
-@dataclass(slots=True)
-class LinesOutcome:
-    """The outcome of a body of lines; ``error`` where nothing was accepted."""
+class LinesOutcome(NamedTuple):
+    """The outcome of a body of lines."""
 
-    lines: int = 0
-    batch_id: UUID | None = None
-    created: bool = False
-    jobs: int = 0
-    refused: int = 0
-    refused_lines: tuple[Refused, ...] = ()
-    """The first ones."""
-    repeated: int = 0
-    holders: Mapping[UUID, int] = field(default_factory=dict)
-    submitted_at: datetime | None = None
-    warnings: tuple[str, ...] = ()
-    hints: Collection[HintKey] = ()
-    error: InputError | None = None
+    accepted: Accepted
+    """With the first of its refused lines, and without the repeated ones."""
+    refused: int
+    repeated: int
+    warnings: Sequence[str]
 
 
 async def submit_lines(ledger: PostgresLedger, settings: Settings, order: InputOrder) -> LinesOutcome:
-    """Writes the jobs of a body in one transaction."""
+    """Writes the jobs of a body in one transaction; raises ``InputError``, with the first refused lines, where none is accepted."""
     refused: list[Refused] = []
     warnings: list[str] = []
     try:
         order = replace(order, bounds=InputBounds(settings.http_max_lines, MOST_REFUSED))
         submission = Submission(order, settings, on_refused=refused.append, warn=warnings.append)
-        accepted = None if submission.empty else await submission.write(ledger)
+        accepted = await _write(submission, ledger)
     except InputError as error:
-        return LinesOutcome(error=error, refused_lines=tuple(refused[:MOST_NAMED]))
-    outcome = LinesOutcome(submission.intake.lines, refused_lines=tuple(refused[:MOST_NAMED]))
-    if accepted is not None and accepted.jobs:
-        outcome.batch_id, outcome.created, outcome.jobs = accepted.batch_id, accepted.created, accepted.jobs
-        outcome.refused, outcome.refused_lines = len(accepted.refused), accepted.refused[:MOST_NAMED]
-        outcome.repeated, outcome.holders = len(accepted.repeated), dict(accepted.holders)
-        outcome.submitted_at, outcome.warnings = accepted.submitted_at, tuple(warnings[:MOST_WARNINGS])
-        outcome.hints = accepted.hints
-    return outcome
+        error.refused = tuple(refused[:MOST_NAMED])
+        raise
+    first = replace(accepted, refused=accepted.refused[:MOST_NAMED], repeated=())
+    return LinesOutcome(first, len(accepted.refused), len(accepted.repeated), warnings[:MOST_WARNINGS])
+
+
+async def _write(submission: Submission, ledger: PostgresLedger) -> Accepted:
+    accepted = None if submission.empty else await submission.write(ledger)
+    if accepted is None or not accepted.jobs:
+        raise InputError(f"none of {submission.intake.lines:,} lines can be accepted; nothing was submitted")
+    return accepted
 
 
 async def submit_job(

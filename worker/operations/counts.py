@@ -14,6 +14,34 @@ def count_of(number: int, noun: str, plural: str = "") -> str:
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
 
 
+def whole_number(value: float | None) -> str:
+    """A number without its parts; ``unknown`` where there is none."""
+    return "unknown" if value is None else f"{value:,.0f}"
+
+
+def duration(seconds: float | None) -> str:
+    """A time span.
+
+    >>> [duration(seconds) for seconds in (0.05, 0.31, 99, 100, 7500, None)]
+    ['50 ms', '0.3 s', '99 s', '1 min 40 s', '2 h 05 min', 'unknown']
+    """
+    if seconds is None:
+        return "unknown"
+    if seconds < TENTHS_S:
+        return f"{seconds:.1f} s" if seconds >= 1 / TENTHS_S or not seconds else f"{seconds * 1000:.0f} ms"
+    whole = round(seconds)
+    if whole < MINUTES_FROM_S:
+        return f"{whole} s"
+    minutes, rest = divmod(whole, 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02} min" if hours else f"{minutes} min {rest:02} s"
+
+
+TENTHS_S = 10
+MINUTES_FROM_S = 100
+"""Seconds up to which a time span is written in tenths, and from which in minutes."""
+
+
 def amount(usd: Decimal | float | str) -> str:
     """A cost in US dollars without its unit: cents from one dollar on, three digits that count below, no power of ten.
 

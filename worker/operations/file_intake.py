@@ -5,7 +5,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import accumulate, chain
+from itertools import chain
 from shlex import quote, split
 from typing import Any, NamedTuple, Protocol
 
@@ -16,16 +16,14 @@ from tasks.ports import Catalog, Everything, NewBatch, NewJob, Refused, Submitte
 from tasks.raw_jobs import as_check_only, read_job, scores_of
 from tasks.raw_jobs.left_over import (
     MOST_NAMED,
-    is_of_dialogue,
     listed,
-    possible_answers,
     possible_questions,
     possible_sources,
     require_sources,
     shortened,
     text_size,
 )
-from tasks.raw_jobs.names import field_of, plain
+from tasks.raw_jobs.names import field_of
 from tasks.raw_jobs.nested import ASKS
 from tasks.raw_jobs.printed import structure
 from tasks.raw_jobs.sources import read_sources
@@ -295,8 +293,6 @@ class FirstRows:
     _main: bool = False
     """A row has the question, or the answer to check."""
     _sources: bool = False
-    _chat: bool = False
-    """A row has a conversation."""
     _names_sources: bool = False
     """A row says what its sources are, though it be none."""
     _missing: set[str] = field(default_factory=set)
@@ -364,7 +360,6 @@ class FirstRows:
             return
         self._main |= self._field in job
         self._names_sources |= "context" in job
-        self._chat |= "conversation_history" in job
         if job.get("query") or job.get("response"):
             self._jobs += 1
             texts = [str(source["content"]) for source in job.get("context", ())]
@@ -381,19 +376,14 @@ class FirstRows:
         return {key: each for key, each in _members(self._keys) if key not in self.maker.columns.named}
 
     def _no_question(self, title: str) -> str:
-        if self._chat and not self.maker.check_only:
-            return (
-                f"{title} holds no questions: its conversations do not end with the user's turn. 'nightdesk check' checks "
-                "an answer that ends one. Nothing was submitted"
-            )
-        what = "the answer to check" if self.maker.check_only else "the question"
         keys = self._free
-        names = possible_answers(keys) if self.maker.check_only else possible_questions(keys)
-        name = [*names, "NAME"][0]
+        likely = [] if self.maker.check_only else possible_questions(keys)
+        name = [*likely, "NAME"][0]
         options = f"--map {quote(f'{self._field}={name}')}"
         keys.pop(name, None)
         if not self._names_sources:
             options += _maps(keys)
+        what = "the answer to check" if self.maker.check_only else "the question"
         if self.maker.text and any(map(_SENTENCE.fullmatch, self._keys)):
             return (
                 f"{title} holds no jobs: its first row must name the columns, and reads like a job: {listed(self._keys)}. Write a row of "
@@ -401,7 +391,7 @@ class FirstRows:
             )
         return (
             f"{title} holds no jobs by its {'columns' if self.maker.cells else 'keys'} {listed(self._keys)}: none is known as "
-            f"{what}. Say which it is: {options}. Nothing was submitted"
+            f"{what}, and no conversation ends with one. Say which it is: {options}. Nothing was submitted"
         )
 
     def _no_sources(self, title: str) -> str:
@@ -412,20 +402,13 @@ class FirstRows:
         )
         if self._names_sources:
             start += " but empty ones, or ids"
-        if not (options := _maps(keys := self._free)):
-            chat = "what the messages of a chat hold is none; " if self._chat else ""
-            # Some write what was retrieved there, others the right answer.
-            own = next(
-                (key for key in keys if plain(key) in {"reference", "references"} and text_size(keys[key])), None
-            )
-            hint = f"where {own!r} holds them, --map sources={quote(own)}; else " if own else ""
-            return f"{start}, and without them there is no answer: {chat}{hint}give them in 'context'. Nothing was submitted"
-        names = set(possible_sources(keys))
-        outermost = [each for each in keys if each in names and names.isdisjoint(_around(each)[:-1])]
-        return (
-            f"{start}, and without them there is no answer. Left over is {listed(outermost)}; take them from there:"
-            f"{options}. Nothing was submitted"
+        keys = self._free
+        cure = (
+            f"left over is {listed(possible_sources(keys))}; take them from there:{options}"
+            if (options := _maps(keys))
+            else "give them in 'context'"
         )
+        return f"{start}, and without them there is no answer: {cure}. Nothing was submitted"
 
 
 def _keys_in(value: Any) -> set[str]:
@@ -437,22 +420,15 @@ def _keys_in(value: Any) -> set[str]:
 
 
 def _maps(values: Mapping[str, Any]) -> str:
-    """The options that take sources from the likeliest column, or the object around them, and from those that only their numbers tell from it.
+    """The options that take sources from the likeliest column that can be read, and from those that only their numbers tell from it.
 
     Empty where none would help.
     """
-    for likely in possible_sources(values)[:MOST_NAMED]:
-        around = [each for each in _around(likely) if each in values and not is_of_dialogue(each)]
-        name = max(around, key=lambda each: _text_count(values[each]) or each == likely, default=likely)
+    for name in possible_sources(values)[:MOST_NAMED]:
         if (option := _content_option(values[name])) is not None:
             columns = ",".join(each for each in values if _DIGITS.sub("", each) == _DIGITS.sub("", name))
             return f" --map {quote(f'sources={columns}')}{option}"
     return ""
-
-
-def _around(name: str) -> list[str]:
-    """The objects around what stands under a name of several parts, from the outside, and itself."""
-    return list(accumulate(name.split("."), "{}.{}".format))
 
 
 _SENTENCE = re.compile(r"(?:\S+\s+){3,}\S*[.?!]")
@@ -464,19 +440,21 @@ _DIGITS = re.compile(r"\d+")
 def _content_option(value: Any) -> str | None:
     """The option that names the text of each source in a value; empty where that is known, None where none would help."""
     try:
-        return "" if any(str(each["content"]).strip() for each in read_sources(value)) else None
+        return "" if _has_text(value) else None
     except InputError as error:
         option = str(error).partition(" --map ")[2]
-    inside = ColumnMap.parse(split(option)).inside if option else {}
-    return f" --map {option}" if _text_count(renamed(structure(value), inside)) else None if option else ""
-
-
-def _text_count(value: Any) -> int:
-    """The sources in a value that have a text; none of what can't be read as it is."""
+    if not option:
+        return ""
     try:
-        return sum(bool(str(each["content"]).strip()) for each in read_sources(value))
+        return (
+            f" --map {option}" if _has_text(renamed(structure(value), ColumnMap.parse(split(option)).inside)) else None
+        )
     except InputError:
-        return 0
+        return None
+
+
+def _has_text(value: Any) -> bool:
+    return any(str(each["content"]).strip() for each in read_sources(value))
 
 
 def _members(values: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:

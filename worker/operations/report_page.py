@@ -2,7 +2,7 @@
 
 import base64
 import hashlib
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,7 +12,7 @@ from markupsafe import Markup
 from schemas.batch import BatchStatus
 from schemas.states import JobState, Outcome
 from worker.ledger.batch_figures import BINS, BUCKETS
-from worker.operations.counts import amount, cost, spent_of
+from worker.operations.counts import amount, cost, duration, spent_of, whole_number
 
 ENDINGS = (
     *Outcome,
@@ -24,8 +24,6 @@ HEIGHT = 100.0
 WIDTH = 100.0
 GAP = 0.12
 """Share of a column that stays empty, so that neighbours are told apart."""
-
-MINUTE_S, HOUR_S = 60, 3600
 
 
 class Bar(NamedTuple):
@@ -78,9 +76,9 @@ def page(document: dict[str, Any]) -> str:
     environment.filters.update(
         cost=cost,
         amount=amount,
-        count=_count,
+        count=whole_number,
         percent=lambda value: "" if value is None else f"{value:.1%}",
-        span=_span,
+        span=duration,
         moment=_moment,
         word=word,
     )
@@ -119,9 +117,9 @@ def _throughput(document: dict[str, Any]) -> Columns | None:
     counts = [[0] * len(kinds) for _ in range(BUCKETS)]
     for row in rows:
         counts[min(max(row["bucket"], 1), BUCKETS) - 1][kinds.index(row["ending"])] += row["jobs"]
-    stamp = "%H:%M:%S" if (ended - began).total_seconds() < HOUR_S else "%H:%M"
+    stamp = "%H:%M:%S" if ended - began < timedelta(hours=1) else "%H:%M"
     times = [(began + step * place).astimezone().strftime(stamp) for place in range(BUCKETS + 1)]
-    title = f"Jobs that ended in each {_span(step.total_seconds())}"
+    title = f"Jobs that ended in each {duration(step.total_seconds())}"
     return _columns(title, times, counts, kinds, [times[0], times[BUCKETS // 2], times[-1]])
 
 
@@ -168,24 +166,6 @@ _SUMS = ("calls", "errors", "unknown", "input_tokens", "cached_tokens", "output_
 
 
 # ---- text ------------------------------------------------------------------------------------------------------------
-
-
-def _count(value: float | None) -> str:
-    return "unknown" if value is None else f"{value:,.0f}"
-
-
-def _span(seconds: float | None) -> str:
-    if seconds is None:
-        return "unknown"
-    if seconds < 1:
-        return f"{seconds * 1000:.0f} ms"
-    if seconds < 10:  # noqa: PLR2004 - tenths matter below
-        return f"{seconds:.1f} s"
-    if seconds < 2 * MINUTE_S:
-        return f"{seconds:.0f} s"
-    if seconds < 2 * HOUR_S:
-        return f"{seconds / MINUTE_S:.0f} min"
-    return f"{seconds // HOUR_S:.0f} h {seconds % HOUR_S / MINUTE_S:02.0f} min"
 
 
 def _moment(at: datetime | str | None) -> str:

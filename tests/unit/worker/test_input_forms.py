@@ -326,7 +326,7 @@ def lines(*rows: dict[str, Any]) -> str:
         ),
         (
             {"metadata": {"questions": ["Why so?"] * 9, "beleg": "Because it is so."}},
-            "Left over is 'metadata.beleg'.*--map sources=metadata.beleg.",
+            "left over is 'metadata.beleg'.*--map sources=metadata.beleg.",
         ),
     ],
 )
@@ -341,21 +341,6 @@ def test_a_file_without_any_sources_stops_and_names_the_option_that_helps(
         Read(path)
     (custom_id, *_), *_ = Read(path, *re.findall(r"--map (\S+?)\.?(?= |$)", options)).jobs
     assert custom_id == "0"
-
-
-@pytest.mark.parametrize(
-    ("row", "option"),
-    [
-        ({"frage": "Why so?", "rag_responses_1": "So.", "gold_answer": "No."}, "--map response=rag_responses_1"),
-        ({"frage": "Why so?", "true_answers": "So."}, "--map response=NAME"),
-        ({"query": "Why so?", "result": "So."}, "--map response=result"),
-    ],
-)
-def test_a_file_without_an_answer_to_check_names_what_a_model_wrote(
-    tmp_path: Path, row: dict[str, str], option: str
-) -> None:
-    with pytest.raises(InputError, match=option):
-        Read(file(tmp_path, lines({**row, "context": ["Because."]})), check_only=True)
 
 
 def test_lines_of_an_array_without_its_brackets_are_read(tmp_path: Path) -> None:
@@ -408,9 +393,6 @@ def test_what_is_taken_for_right_is_offered_as_no_source(tmp_path: Path) -> None
     ] * 3
     with pytest.raises(InputError, match="has sources, and without them there is no answer: give them in 'context'"):
         Read(file(tmp_path, lines(*rows)))
-    message = "where 'reference' holds them, --map sources=reference; else give them in 'context'"
-    with pytest.raises(InputError, match=message):
-        Read(file(tmp_path, lines({"query": "Why?", "reference": "So."})))
 
 
 @pytest.mark.parametrize(
@@ -426,10 +408,7 @@ def test_what_is_taken_for_right_is_offered_as_no_source(tmp_path: Path) -> None
             {"run": {"frage": "Why so?", "text": "So it is."}, "response": "So."},
             "--map query=run.frage --map sources=run\\.",
         ),
-        (
-            {"messages": [{"role": "user", "content": "Why?"}, {"role": "assistant", "content": "So."}]},
-            "'nightdesk check'",
-        ),
+        ({"messages": [{"role": "assistant", "content": "So."}]}, "no conversation ends with one"),
     ],
 )
 @pytest.mark.parametrize("count", [1, 120])
@@ -544,12 +523,6 @@ def test_a_column_that_means_something_else_is_kept_by_an_option(tmp_path: Path)
     )
     read = Read(path, "metadata.priority=priority")
     assert read.requests[0]["metadata"] == {"priority": "P2"}
-
-
-def test_what_a_chat_says_is_no_source(tmp_path: Path) -> None:
-    chat = [{"role": "user", "content": "Answer from this: It closes at noon. When?"}]
-    with pytest.raises(InputError, match="what the messages of a chat hold is none"):
-        Read(file(tmp_path, lines({"messages": chat})))
 
 
 def test_a_key_of_spans_is_no_member_of_a_source(tmp_path: Path) -> None:

@@ -17,13 +17,13 @@ from tasks.ports import Refused
 from worker.cli import options
 from worker.cli.console import console, table_of
 from worker.cli.exits import BAD_INPUT, INCOMPLETE, OK, run_interruptible
-from worker.cli.progress import duration, reporting
+from worker.cli.progress import reporting
 from worker.cli.session import on_ledger
 from worker.cli.terminal import tell, warn, write_json
 from worker.cli.waiting import warn_of
 from worker.ledger.postgres import PostgresLedger
 from worker.operations.answerers import find_answerers
-from worker.operations.counts import amount, cost, count_of
+from worker.operations.counts import amount, cost, count_of, duration
 from worker.operations.estimation import Estimation, estimate_batch, estimate_submission, to_json
 from worker.operations.file_intake import InputOrder
 from worker.operations.file_submission import Submission

@@ -12,7 +12,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from schemas.grounding import Verdict
-from worker.operations.counts import cost, spent_of
+from worker.operations.counts import cost, duration, spent_of, whole_number
 from worker.operations.overview import dollars
 from worker.operations.report_page import visible, word
 
@@ -65,10 +65,6 @@ def page(
 # ---- how values are written ------------------------------------------------------------------------------------------
 
 
-def _count(value: float | None) -> str:
-    return "unknown" if value is None else f"{value:,.0f}"
-
-
 def _score(value: float | None) -> str:
     return MISSING if value is None else f"{value:.2f}"
 
@@ -80,20 +76,8 @@ def _moment(at: datetime | str | None) -> Markup | str:
     return Markup('<time datetime="{}">{}</time>').format(moment.isoformat(), f"{moment:%Y-%m-%d %H:%M:%S} UTC")
 
 
-def _duration(milliseconds: float | None) -> str:
-    if milliseconds is None:
-        return MISSING
-    seconds = milliseconds / 1000
-    if seconds < 1:
-        return f"{milliseconds:.0f} ms"
-    for most, size, unit in ((120, 1, "s"), (7_200, 60, "min"), (172_800, 3_600, "h")):
-        if seconds < most:
-            return f"{seconds / size:.{1 if seconds / size < 10 else 0}f} {unit}"  # noqa: PLR2004 - tenths matter below
-    return f"{seconds / 86_400:.0f} days"
-
-
 _FILTERS: dict[str, Callable[..., Any]] = {
-    "cost": cost, "usd": dollars, "spent": spent_of, "count": _count, "score": _score, "moment": _moment, "duration": _duration, "word": word,
+    "cost": cost, "usd": dollars, "spent": spent_of, "count": whole_number, "score": _score, "moment": _moment, "duration": duration, "word": word,
 }  # fmt: skip
 
 
