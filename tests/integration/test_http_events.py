@@ -160,18 +160,3 @@ def test_a_reader_who_hangs_up_leaves_nothing_behind(door: Door, servers: Server
             assert until(lambda: readers() == 0, scale_to_load(20)), "the text is still followed"
     assert until(lambda: UUID(job) not in door.service.watch._waiters, scale_to_load(20))
     door.http.post(f"/v1/jobs/{job}/cancel")
-
-
-def test_an_event_of_another_job_is_no_place_in_this_one(door: Door, servers: Servers) -> None:
-    events = []
-    for _ in range(2):
-        job = door.http.post("/v1/jobs", json=JOB).json()["job_id"]
-        first = threading.Event()
-        first.set()
-        write_answer(door, servers.redis_url, first)
-        events.append((job, read_events(door, job, first)))
-    (job, own), (_, second) = events
-
-    foreign = read_events(door, job, first, **{"Last-Event-ID": second[-1][0]})
-
-    assert text_of(foreign) == text_of(own) == "It is two years."

@@ -56,7 +56,7 @@ class Form:
 
     def renamed(self, error: InputError | Problem) -> Problem:
         """The problem, with its own names of the parameters at fault."""
-        problem, pattern = problem_from(error), f"{NAMED}(?:{'|'.join(map(re.escape, self.names))})"
+        problem, pattern = problem_from(error), f"{NAMED}(?:{'|'.join(map(re.escape, self.names)) or '$^'})"
 
         def name(text: str) -> str:
             return re.sub(pattern, lambda match: self.names[match[0]], text)
@@ -273,4 +273,16 @@ CHAT = Form(
     completion_of,
     _chunks_of_chat,
 )
+
+
+def _unchanged(raw: Any) -> Any:
+    return raw
+
+
+def _response_of(view: JobView) -> dict[str, Any]:
+    return document_of(view, result_of(view))
+
+
+RESPONSES = Form({}, _unchanged, _response_of, _chunks_of_text)
+"""Their stream has events of its own."""
 _TEXT = Form({"input": "prompt", "max_output_tokens": "max_tokens"}, _order_of_text, _text_of, _chunks_of_text)

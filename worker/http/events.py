@@ -35,43 +35,34 @@ LOOK_S = 30.0
 TEXT_END_S = 3.0
 """Seconds that the end of the text may take once the job is final."""
 
-JOB_DIGITS = 12
-"""Of the id of a job in the id of its events; the others are those of its time."""
-
 ROOM = 200
 """Events that wait for a slow reader; then the text waits in Redis."""
 
 
 @dataclass(slots=True)
 class Position:
-    """The place of a reader, as the id of its last event: run, entry of the text, version of the job, job."""
+    """The place of a reader, as the id of its last event: run, entry of the text, version of the job."""
 
     run: int = 0
     entry: str = "0"
     tag: str = ""
-    job: str = ""
-    """The end of the job's id: entries of one job are no places in the text of another."""
 
     @classmethod
     def parse(cls, text: str) -> "Position":
         """Reads an id; raises ``Problem``."""
         run, _, rest = text.partition(".")
-        entry, _, rest = rest.partition(".")
-        tag, _, job = rest.partition(".")
+        entry, _, tag = rest.partition(".")
         parts = entry.split("-")
         if not run.isdecimal() or not all(part.isdecimal() for part in parts) or len(parts) > 2:  # noqa: PLR2004
             raise invalid("is no id of an event of this service; begin without one", "Last-Event-ID")
-        return cls(int(run), entry, tag, job)
+        return cls(int(run), entry, tag)
 
     def of(self, version: JobVersion) -> "Position":
-        """The place in the events of a run of a job: the beginning where this is one of another job, or of another run."""
-        job = version.job_id.hex[-JOB_DIGITS:]
-        if self.job != job:
-            return Position(version.run, job=job)
-        return self if self.run == version.run else Position(version.run, tag=self.tag, job=job)
+        """The place in the events of a job: the beginning of its text where this is a place of another run."""
+        return self if self.run == version.run else Position(version.run, tag=self.tag)
 
     def __str__(self) -> str:
-        return f"{self.run}.{self.entry}.{self.tag}.{self.job}"
+        return f"{self.run}.{self.entry}.{self.tag}"
 
 
 @router.get(

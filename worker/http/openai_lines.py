@@ -7,13 +7,11 @@ import orjson
 
 from tasks.errors import InputError
 from tasks.ports import JobView
-from tasks.results import result_of
-from worker.http.chat_completions import CHAT, Form, completion_of
-from worker.http.problems import Problem, problem_from
-from worker.http.response_document import document_of
+from worker.http.chat_completions import CHAT, RESPONSES, Form
+from worker.http.problems import Problem
 from worker.http.response_order import read_order, renamed
 from worker.ledger.uploads import Upload
-from worker.operations.uploaded_batches import ENDPOINT, ENDPOINT_KEY, Orders, Show
+from worker.operations.uploaded_batches import ENDPOINT, ENDPOINT_KEY, Show
 from worker.providers.registry import Installation
 
 
@@ -21,15 +19,14 @@ from worker.providers.registry import Installation
 class _Orders:
     """Bodies of lines that are orders of one API."""
 
-    form: Form | None = None
-    """None: they are those of responses."""
+    form: Form
 
     def job(self, body: dict[str, Any], catalog: Installation) -> dict[str, Any]:
         """See ``worker.operations.uploaded_batches.Orders``."""
         try:
-            order = self.form.read(body) if self.form else body
             # No caller waits for it.
-            return read_order({"priority": 0, **order, "background": None, "stream": None}, catalog)[1]
+            order = {"priority": 0, **self.form.read(body), "background": None, "stream": None}
+            return read_order(order, catalog)[1]
         except (InputError, Problem) as error:
             raise self._refused(error) from error
 
@@ -38,30 +35,24 @@ class _Orders:
         return self._refused(renamed(error, job))
 
     def _refused(self, error: InputError | Problem) -> InputError:
-        problem = self.form.renamed(error) if self.form else problem_from(error)
+        problem = self.form.renamed(error)
         return InputError(problem.detail, field=problem.field)
 
-
-def _response(view: JobView) -> tuple[int, Any]:
-    return 200, document_of(view, result_of(view))
-
-
-def _chat(view: JobView) -> tuple[int, Any]:
-    try:
-        return 200, completion_of(view)
-    except Problem as problem:
-        answer = problem.openai_response()
-        return answer.status_code, orjson.loads(bytes(answer.body))
+    def show(self, view: JobView) -> tuple[int, Any]:
+        """The status and the body of the answer to a job."""
+        try:
+            return 200, self.form.show(view)
+        except Problem as problem:
+            answer = problem.openai_response()
+            return answer.status_code, orjson.loads(bytes(answer.body))
 
 
-ORDERS: dict[str, Orders | None] = {
+ORDERS: dict[str, _Orders | None] = {
     ENDPOINT: None,
-    "/v1/responses": _Orders(),
+    "/v1/responses": _Orders(RESPONSES),
     "/v1/chat/completions": _Orders(CHAT),
 }
 """What the bodies of a batch are, by its endpoint; None: jobs."""
-
-_SHOWS: dict[str, Show] = {"/v1/responses": _response, "/v1/chat/completions": _chat}
 
 
 def endpoint_of(upload: Upload) -> str:
@@ -71,4 +62,5 @@ def endpoint_of(upload: Upload) -> str:
 
 def show_of(upload: Upload) -> Show | None:
     """The function that makes the bodies of its output; None: they are the results."""
-    return _SHOWS.get(endpoint_of(upload))
+    orders = ORDERS.get(endpoint_of(upload))
+    return None if orders is None else orders.show

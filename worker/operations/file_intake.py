@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
 from shlex import quote, split
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from schemas.job import JobRequest
 from tasks.errors import InputError
@@ -56,16 +56,6 @@ class InputBounds(NamedTuple):
             raise InputError(f"more than {self.refused:,} lines are not valid; nothing was accepted")
 
 
-class Envelope(Protocol):
-    """An envelope around the job of each line."""
-
-    def opened(self, rows: Iterator[Row]) -> Iterator[Row]:
-        """The rows with the job of each; raises ``InputError``."""
-
-    def named(self, error: InputError, job: Any) -> InputError:
-        """The fault of a job by the names that its producer knows."""
-
-
 @dataclass(frozen=True, slots=True)
 class InputOrder:
     """The files of one batch, and how they are read."""
@@ -90,8 +80,10 @@ class InputOrder:
     """The key of the HTTP service that they came with."""
     bounds: InputBounds | None = None
     """None: any number of lines."""
-    envelope: "Envelope | None" = None
-    """What is around the job of each line; None: nothing."""
+    opened: Callable[[Iterator[Row]], Iterator[Row]] | None = None
+    """Takes the jobs out of what is around them in each row; None: they are the rows, or in these."""
+    named: Callable[[InputError, Any], InputError] = lambda error, _: error
+    """Tells the fault of a job by the names that its producer knows."""
 
 
 @dataclass(slots=True)
@@ -137,8 +129,7 @@ class Intake:
         order = self.order
         headings = partial(name_main, order.columns, check_only=order.check_only)
         for name in order.files:
-            opened = order.envelope.opened if order.envelope else None
-            with reading(name, headings, order.columns.encoding, opened) as file:
+            with reading(name, headings, order.columns.encoding, order.opened) as file:
                 yield from self._jobs_of(name, file)
         if order.strict and self.refused:
             raise InputError(
@@ -197,8 +188,8 @@ class Intake:
                 raw = maker.job(row.value)
                 job = self._job(raw, position, row.place, defaults)
             except InputError as error:
-                if order.envelope is not None and row.error is None:
-                    error = order.envelope.named(error, raw)
+                if row.error is None:
+                    error = order.named(error, raw)
                 if (fault := self._common_fault(raw, error)) is not None:
                     self._common_faults[fault] += 1
                 own = f"; to keep the column as it is: --map metadata.{error.field}={error.field}"

@@ -124,8 +124,8 @@ def reading(
     with readable(name), json_lines.opened(name) as file:
         title, head = display_name(name), file.peek(HEAD_BYTES)
         encoding = encoding or _encoding_of(head, title)
-        content = file if encoding == "UTF-8" or head.startswith(_PARQUET) else _as_utf_8(file, encoding)
         try:
+            content = file if encoding == "UTF-8" or head.startswith(_PARQUET) else _as_utf_8(file, encoding)
             # The body of a request is in the form that its interface documents.
             form = LINES if name.endswith(UPLOAD_SUFFIX) else recognise(content.peek(HEAD_BYTES), title, headings)
             read = {LINES: _lines, PARQUET: _parquet}.get(form, _table if form.cells else _values)
@@ -136,26 +136,8 @@ def reading(
             raise InputError(f"{title} is not {encoding}; nothing was submitted. {SAVE_AS_UTF_8}") from None
 
 
-def _as_utf_8(file: Any, encoding: str) -> Any:
-    return io.BufferedReader(_InUtf8(file, encoding), HEAD_BYTES * 4)
-
-
-class _InUtf8(io.RawIOBase):
-    """The UTF-8 of a text file in another encoding."""
-
-    def __init__(self, file: Any, encoding: str) -> None:
-        self._text = io.TextIOWrapper(file, encoding, newline="")
-
-    def readable(self) -> bool:
-        """Tells that it can be read."""
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        """Fills a buffer as far as that goes."""
-        # A character takes four bytes at most.
-        content = self._text.read(len(buffer) // 4).encode()
-        buffer[: len(content)] = content
-        return len(content)
+def _as_utf_8(file: IO[bytes], encoding: str) -> Any:
+    return io.BufferedReader(io.BytesIO(file.read().decode(encoding).encode()), HEAD_BYTES)
 
 
 def _each_question(rows: Iterator[Row]) -> Iterator[Row]:

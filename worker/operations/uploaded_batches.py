@@ -101,7 +101,8 @@ async def submit_upload(
             tenant=upload.tenant,
             submitter=order.submitter,
             bounds=InputBounds(settings.http_max_lines, settings.http_max_lines),
-            envelope=envelopes,
+            opened=envelopes.opened,
+            named=envelopes.named,
         )
         try:
             submission = Submission(lines, settings)
