@@ -98,7 +98,7 @@ class LimitSettings(BaseModel):
     max_concurrency: Annotated[int, Field(ge=1)] | None = None
 
 
-Usd = Annotated[Decimal, Field(ge=0, allow_inf_nan=False)]
+Usd = Annotated[Decimal, Field(ge=0, le=10_000, allow_inf_nan=False)]
 
 
 class TokenPrice(BaseModel):

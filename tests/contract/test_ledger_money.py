@@ -258,6 +258,19 @@ async def test_a_lost_call_without_a_price_costs_an_unknown_amount_until_its_ans
     assert (await ledger.reading.batch_status(priced.batch_id)).spent_usd == Decimal("0.5")
 
 
+async def test_an_answer_of_another_model_without_a_price_takes_what_was_reserved_of_the_ceiling(
+    ledger: PostgresLedger,
+) -> None:
+    called, waiting = await leased_under(ledger, "1", number=2)
+    attempt = await open_one(ledger, called, reserved_usd=Decimal("0.6"))
+
+    await ledger.attempts.close_attempts([closed_ok(called, attempt, cost_usd=None, then=to_check(called))])
+
+    assert (await ledger.reading.batch_status(called.batch_id)).spent_usd == Decimal("0.6")
+    more = make_attempt(waiting, reserved_usd=Decimal("0.6"))
+    assert await ledger.attempts.open_attempts([more]) == [Opened.ON_HOLD]
+
+
 # ---- jobs that wait for money --------------------------------------------------------------------------------------
 
 

@@ -189,6 +189,7 @@ def test_fields_inside_an_object_of_the_job_are_put_together(stub: Stub) -> None
         ({"preset": "vllm", "extra_body": {"max_tokens": 9, "n": 2}}, "must not hold max_tokens, n"),
         ({"preset": "vllm", "extra_body": {"api_key": "sk-1"}}, "must not hold api_key"),
         ({"preset": "vllm", "prices": {"*": {"input": -1, "output": 1}}}, "greater than or equal to 0"),
+        ({"preset": "vllm", "prices": {"*": {"input": 20_000, "output": 1}}}, "less than or equal to 10000"),
         ({"preset": "vllm", "prices": {"*": {"input": 1}}}, "output"),
         ({"kind": "extractive", "prices": {"*": {"input": 1, "output": 1}}}, "has prices, which the kind 'extractive'"),
         ({"kind": "llamaindex", "llm": "a:B", "extra_body": {"a": 1}}, "has extra_body, which the kind 'llamaindex'"),

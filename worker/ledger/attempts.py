@@ -240,7 +240,8 @@ WITH input AS (
            -- What a stream brought before its worker lost the lease comes after the rescue closed the attempt.
            a.outcome = 'unknown' AND d.outcome = 'unknown'
                AND NOT EXISTS (SELECT FROM completion c WHERE c.attempt_id = a.id) AS leaves,
-           CASE WHEN d.outcome = 'unknown' THEN a.reserved_usd ELSE d.cost END AS charge,
+           -- Nor does the answer of a model without a price, or with tokens that do not add up, come free under a ceiling.
+           CASE WHEN d.outcome = 'unknown' THEN a.reserved_usd ELSE coalesce(d.cost, nullif(a.reserved_usd, 0)) END AS charge,
            CASE WHEN a.closed_at IS NULL THEN coalesce(a.reserved_usd, 0) ELSE 0 END AS released_usd,
            coalesce(a.cost_usd, 0) AS charged_before_usd,
            d.next_state IS NOT NULL AND j.step = d.step
