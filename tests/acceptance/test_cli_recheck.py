@@ -55,7 +55,7 @@ def test_stored_answers_are_checked_again_by_a_judge_and_nothing_is_generated(
     assert [result["claims"][0]["checker"] for result in before] == ["lexical"] * 3
     assert [result["claims"][0]["checker"] for result in after[:2]] == ["judge"] * 2
     assert [result["response"] for result in after[2:]] == [result["response"] for result in before[2:]]
-    assert "claims supported" in done.err
+    assert "after wins 1, loses 1, ties 1" in done.err
     assert "3 answers checked again" in done.err
     decided = [result for result in after if result["claims"][0]["checker"] == "judge"]
     assert [(result["claims"][0]["text"], result["claims"][0]["verdict"]) for result in decided[:2]] == [

@@ -1,6 +1,8 @@
-"""Shows two answers to one question side by side: facts, words, claims and citations."""
+"""Shows two answers to one question side by side, facts, words, claims and citations, or the answers of two batches."""
 
 from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Any
 
 from rich.console import Console
 from rich.padding import Padding
@@ -8,9 +10,10 @@ from rich.table import Table
 from rich.text import Text
 
 from schemas.grounding import Verdict
+from tasks.policy.comparison import Comparison
 from tasks.policy.difference import Difference, Side
-from worker.cli.console import safe, table_of
-from worker.operations.counts import amount, cost
+from worker.cli.console import console, safe, table_of
+from worker.operations.counts import amount, cost, count_of
 
 MARGIN = 60
 """Characters shown on each side of a difference; the rest of what both answers say is cut."""
@@ -147,3 +150,52 @@ def _list(out: Console, title: str, rows: list[Text]) -> None:
         out.print(Padding(row, (0, 0, 0, 2)))
     if len(rows) > MOST_ROWS:
         out.print(Text(f"  and {len(rows) - MOST_ROWS} more: --json lists all"))
+
+
+def show_comparison(comparison: Comparison, names: tuple[str, str] = ("A", "B"), out: Console | None = None) -> None:
+    """Writes the comparison of two batches, under these names."""
+    out = out or console()
+    first, second = names
+    out.print(
+        f"{count_of(comparison.pairs, 'question')} in both: {second} wins {comparison.wins:,}, loses {comparison.losses:,}, "
+        f"ties {comparison.ties:,}"
+    )
+    if (share := comparison.win_share) is not None:
+        beyond = "beyond chance" if not share.low <= 0.5 <= share.high else "within chance"  # noqa: PLR2004 - a coin
+        out.print(
+            f"{second} wins {share.value:.1%} of those that differ, from {share.low:.1%} to {share.high:.1%}: {beyond}"
+        )
+    out.print(f"cost: {first} {cost(comparison.first_usd)}, {second} {cost(comparison.second_usd)}")
+    if (more := comparison.more_usd) is not None:
+        out.print(f"difference of {second} a job: {cost(more.value)}, from {amount(more.low)} to {amount(more.high)}")
+    table = table_of(first, second, "questions", right={"questions"})
+    for (before, after), count in comparison.outcomes.most_common():
+        table.add_row(before, after, f"{count:,}")
+    out.print(table)
+    for count, text in (
+        (comparison.unfinished, "not final in both batches and not compared"),
+        (comparison.only_first, f"in {first} alone"),
+        (comparison.only_second, f"in {second} alone"),
+    ):
+        if count:
+            out.print(f"{count_of(count, 'question is', 'questions are')} {text}")
+
+
+def comparison_document(comparison: Comparison) -> dict[str, Any]:
+    """The comparison, for programs."""
+    return {
+        "pairs": comparison.pairs,
+        "wins": comparison.wins,
+        "losses": comparison.losses,
+        "ties": comparison.ties,
+        "win_share": comparison.win_share and asdict(comparison.win_share),
+        "cost_usd": {"a": comparison.first_usd, "b": comparison.second_usd},
+        "more_usd_per_job": comparison.more_usd and asdict(comparison.more_usd),
+        "outcomes": [
+            {"a": before, "b": after, "questions": count}
+            for (before, after), count in comparison.outcomes.most_common()
+        ],
+        "unfinished": comparison.unfinished,
+        "only_a": comparison.only_first,
+        "only_b": comparison.only_second,
+    }

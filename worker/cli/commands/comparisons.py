@@ -1,14 +1,11 @@
 """``nightdesk replay`` and ``compare``: stored messages sent again; two batches or two jobs side by side."""
 
-from dataclasses import asdict
 from typing import Annotated, Any, NamedTuple
 from uuid import UUID
 
-from rich.console import Console
 from rich.text import Text
 
 from schemas.generation import Lane
-from schemas.grounding import Verdict
 from schemas.states import JobState
 from tasks.errors import InputError
 from tasks.policy.comparison import Comparison, Merit
@@ -16,8 +13,8 @@ from tasks.policy.comparison import compare as compare_views
 from tasks.policy.difference import Difference
 from tasks.ports import Refused, Turn
 from worker.cli import options
-from worker.cli.console import console, safe, table_of
-from worker.cli.difference_view import show_difference
+from worker.cli.console import console
+from worker.cli.difference_view import comparison_document, show_comparison, show_difference
 from worker.cli.exits import BAD_INPUT, INCOMPLETE, OK, run_interruptible
 from worker.cli.help import argument, option
 from worker.cli.progress import Reporter, reporting
@@ -26,14 +23,11 @@ from worker.cli.terminal import tell, warn, write_json
 from worker.cli.waiting import Watch, warn_of
 from worker.ledger.postgres import PostgresLedger
 from worker.operations.audit import job_of
-from worker.operations.counts import amount, cost, count_of
+from worker.operations.counts import count_of
 from worker.operations.file_submission import wake
 from worker.operations.job_difference import differences, document
 from worker.operations.replay import ReplayOrder, ReplayPlan, ReplayReceipt, replay_plan, write_replay
 from worker.settings import load_settings
-
-MOST_LISTED = 20
-"""Pairs that differ, listed for people."""
 
 
 def replay(
@@ -196,18 +190,6 @@ def _show_batch(done: _Done) -> None:
     )
     if not changed:
         return
-    table = table_of("job", "before", "replay", "supported", "citations", "USD more", right={"USD more"})
-    for pair in changed[:MOST_LISTED]:
-        first, second = sides = pair.first, pair.second
-        shares = (f"{side.verdicts[Verdict.SUPPORTED]}/{sum(side.verdicts.values())}" for side in sides)
-        cells = (
-            first.view.custom_id or f"line {first.view.position + 1}", first.view.ending, second.view.ending, " ".join(shares),
-            f"{len(first.result.citations)} {len(second.result.citations)}", "unknown" if pair.more_usd is None else amount(pair.more_usd),
-        )  # fmt: skip
-        table.add_row(*map(safe, cells))
-    out.print(table)
-    if len(changed) > MOST_LISTED:
-        out.print(Text(f"and {len(changed) - MOST_LISTED:,} more: --json lists all"))
     example = changed[0]
     out.print(
         Text(f"One in full: nightdesk compare {example.first.view.job_id} {example.second.view.job_id}"), soft_wrap=True
@@ -272,52 +254,3 @@ def _compare_jobs(difference: Difference, *, as_json: bool) -> int:
     else:
         show_difference(console(), difference)
     return OK if difference.final else INCOMPLETE
-
-
-def show_comparison(comparison: Comparison, names: tuple[str, str] = ("A", "B"), out: Console | None = None) -> None:
-    """Writes the comparison of two batches, under these names."""
-    out = out or console()
-    first, second = names
-    out.print(
-        f"{count_of(comparison.pairs, 'question')} in both: {second} wins {comparison.wins:,}, loses {comparison.losses:,}, "
-        f"ties {comparison.ties:,}"
-    )
-    if (share := comparison.win_share) is not None:
-        beyond = "beyond chance" if not share.low <= 0.5 <= share.high else "within chance"  # noqa: PLR2004 - a coin
-        out.print(
-            f"{second} wins {share.value:.1%} of those that differ, from {share.low:.1%} to {share.high:.1%}: {beyond}"
-        )
-    out.print(f"cost: {first} {cost(comparison.first_usd)}, {second} {cost(comparison.second_usd)}")
-    if (more := comparison.more_usd) is not None:
-        out.print(f"difference of {second} a job: {cost(more.value)}, from {amount(more.low)} to {amount(more.high)}")
-    table = table_of(first, second, "questions", right={"questions"})
-    for (before, after), count in comparison.outcomes.most_common():
-        table.add_row(before, after, f"{count:,}")
-    out.print(table)
-    for count, text in (
-        (comparison.unfinished, "not final in both batches and not compared"),
-        (comparison.only_first, f"in {first} alone"),
-        (comparison.only_second, f"in {second} alone"),
-    ):
-        if count:
-            out.print(f"{count_of(count, 'question is', 'questions are')} {text}")
-
-
-def comparison_document(comparison: Comparison) -> dict[str, Any]:
-    """The comparison, for programs."""
-    return {
-        "pairs": comparison.pairs,
-        "wins": comparison.wins,
-        "losses": comparison.losses,
-        "ties": comparison.ties,
-        "win_share": comparison.win_share and asdict(comparison.win_share),
-        "cost_usd": {"a": comparison.first_usd, "b": comparison.second_usd},
-        "more_usd_per_job": comparison.more_usd and asdict(comparison.more_usd),
-        "outcomes": [
-            {"a": before, "b": after, "questions": count}
-            for (before, after), count in comparison.outcomes.most_common()
-        ],
-        "unfinished": comparison.unfinished,
-        "only_a": comparison.only_first,
-        "only_b": comparison.only_second,
-    }

@@ -1,9 +1,7 @@
-"""``nightdesk recheck``: the present check over stored answers, compared with the check before as a table."""
+"""``nightdesk recheck``: the present check over stored answers, compared with the check before."""
 
-from collections import Counter
 from collections.abc import Coroutine, Sequence
-from decimal import Decimal
-from typing import Annotated, Any, NamedTuple, Self
+from typing import Annotated, Any
 from uuid import UUID
 
 from rich.console import Console
@@ -13,10 +11,10 @@ from schemas.generation import CheckerName
 from schemas.job import Recheck
 from schemas.states import FINAL_STATES, JobState
 from tasks.errors import InputError
-from tasks.ports import JobView
+from tasks.policy.comparison import Comparison, Merit
 from worker.cli import options
 from worker.cli.commands.job_commands import as_operator, job_pages
-from worker.cli.console import safe, table_of
+from worker.cli.difference_view import show_comparison
 from worker.cli.exits import INCOMPLETE, OK
 from worker.cli.help import option
 from worker.cli.outfile import check_output
@@ -24,46 +22,11 @@ from worker.cli.progress import reporting
 from worker.cli.session import session
 from worker.cli.terminal import tell, warn
 from worker.cli.waiting import BatchRun, Watch
-from worker.ledger.postgres import PostgresLedger
 from worker.operations import job_changes
-from worker.operations.counts import cost, count_of
+from worker.operations.counts import count_of
 from worker.operations.operator import JobPages, Operator
 from worker.operations.result_lines import Tally
 from worker.settings import load_settings
-
-
-class Snapshot(NamedTuple):
-    """The outcome of one run of a job, without its texts."""
-
-    state: JobState
-    outcome: str
-    counts: Counter[str]
-    """Of what the table has rows for: the job by its outcome, its claims by verdict."""
-    whole: bool
-    """Each layer of the check that was asked for gave its verdicts."""
-    cost_usd: Decimal
-
-    @classmethod
-    def of(cls, view: JobView) -> Self:
-        """The present run of a job."""
-        grounding = view.record.grounding if view.record else None
-        claims = {f"claims {verdict.value}": count for verdict, count in grounding.counts.items()} if grounding else {}
-        return cls(
-            view.state,
-            view.ending,
-            Counter({f"jobs {view.ending}": 1, **claims}),
-            whole=not (grounding and grounding.failed_checkers),
-            cost_usd=view.cost_usd or Decimal(0),
-        )
-
-
-Pairs = Sequence[tuple[Snapshot, Snapshot]]
-"""The jobs that were checked again, each before and after."""
-
-
-async def snapshots(ledger: PostgresLedger, batch_id: UUID) -> dict[UUID, Snapshot]:
-    """The present state of the jobs of a batch."""
-    return {view.job_id: Snapshot.of(view) async for view in ledger.reading.batch_views(batch_id)}
 
 
 def recheck(
@@ -98,17 +61,17 @@ def recheck(
         job_pages("rechecked", reporter, again=again) as pages,
     ):
 
-        def work(operator: Operator) -> Coroutine[Any, Any, tuple[Pairs, Tally]]:
+        def work(operator: Operator) -> Coroutine[Any, Any, tuple[Comparison, int, Tally]]:
             watch = Watch(opened, operator.ledger, reporter, check_only=True)
             return _recheck(operator, BatchRun(watch, batch_id, lines=()), change, output, pages)
 
-        pairs, tally = as_operator(opened, work)
+        comparison, broken, tally = as_operator(opened, work)
     if not quiet:
-        _show(pairs)
+        show_comparison(comparison, ("before", "after"), Console(stderr=True, highlight=False))
+        tell(f"{count_of(comparison.pairs, 'answer')} checked again")
         if output is not None:
             tell(f"{count_of(tally.lines, 'result')} written to {output}")
-    all_done = all(after.state in FINAL_STATES and after.whole for _, after in pairs)
-    return OK if all_done and not pages.refused else INCOMPLETE
+    return INCOMPLETE if comparison.unfinished or broken or pages.refused else OK
 
 
 def _layers(names: str | None, own: Sequence[str]) -> tuple[CheckerName | str, ...] | None:
@@ -124,40 +87,32 @@ def _layers(names: str | None, own: Sequence[str]) -> tuple[CheckerName | str, .
 
 async def _recheck(
     operator: Operator, run: BatchRun, change: Recheck, output: str | None, pages: JobPages
-) -> tuple[Pairs, Tally]:
-    batch_id = run.batch_id
+) -> tuple[Comparison, int, Tally]:
+    """The answers before and after, and the number of those of which a layer that was asked for gave no verdicts."""
+    batch_id, reading = run.batch_id, operator.ledger.reading
     assert batch_id is not None
-    await operator.ledger.reading.batch_status(batch_id)
-    before = await snapshots(operator.ledger, batch_id)
-    unfinished = sum(snapshot.state not in FINAL_STATES for snapshot in before.values())
+    await reading.batch_status(batch_id)
+    before: dict[UUID, Merit] = {}
+    unfinished = 0
+    async for view in reading.batch_views(batch_id):
+        unfinished += view.state not in FINAL_STATES
+        if view.state in {JobState.COMPLETED, JobState.FAILED}:
+            before[view.job_id] = Merit.of(view)
     if unfinished:
         warn(
             f"{count_of(unfinished, 'job of the batch is', 'jobs of the batch are')} not final yet; left to the first check"
         )
-    ended = {JobState.COMPLETED, JobState.FAILED}
-    done = [job_id for job_id, snapshot in before.items() if snapshot.state in ended]
-    rechecked = await job_changes.recheck(operator, done, change, pages)
+    rechecked = set(await job_changes.recheck(operator, list(before), change, pages))
     await run.watch.staff()
     await run.wait()
-    after = await snapshots(operator.ledger, batch_id)
+    comparison, broken = Comparison(), 0
+    async for view in reading.batch_views(batch_id):
+        if view.job_id not in rechecked:
+            continue
+        if view.state in FINAL_STATES:
+            comparison.add(before[view.job_id], Merit.of(view))
+        else:
+            comparison.unfinished += 1
+        broken += bool(view.record and view.record.grounding and view.record.grounding.failed_checkers)
     run.lines = None
-    tally = await run.write(output) if output is not None else Tally()
-    return [(before[job_id], after[job_id]) for job_id in rechecked], tally
-
-
-def _show(pairs: Pairs) -> None:
-    """A row per verdict and outcome, before and after, and a line that sums it up; standard output is for results."""
-    out = Console(stderr=True, highlight=False)
-    table = table_of("", "before", "after", right={"before", "after"})
-    sides = list(zip(*pairs, strict=True)) or [(), ()]
-    first, second = (sum((each.counts for each in side), Counter[str]()) for side in sides)
-    for name in sorted(first | second):
-        table.add_row(safe(name), str(first[name]), str(second[name]))
-    out.print(table)
-    changed = sum(before.outcome != after.outcome for before, after in pairs)
-    paid = sum((after.cost_usd - before.cost_usd for before, after in pairs), Decimal(0))
-    out.print(
-        safe(
-            f"{count_of(len(pairs), 'answer')} checked again: {changed:,} with another outcome; the judge cost {cost(paid)}"
-        )
-    )
+    return comparison, broken, await run.write(output) if output is not None else Tally()
