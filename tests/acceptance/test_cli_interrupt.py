@@ -86,7 +86,7 @@ def test_a_worker_and_an_embedded_postgres_that_die_are_started_again(home: Home
 
     done = command.ended()
     assert done.code == 0, done.err
-    assert "the worker generate-1 ended by itself and was started again" in done.err
+    assert "the worker generate-1 ended by itself and is started again" in done.err
     assert [result["state"] for result in read_lines(tmp_path / "out")] == ["completed"] * 3
 
 

@@ -6,7 +6,6 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import TYPE_CHECKING, TypeVar
 from uuid import UUID
 
@@ -27,7 +26,7 @@ from worker.operations.free_disk import full_disk_line, low_disk_line
 from worker.operations.overview import budget_line, budgets_in_short, unserved_line
 from worker.operations.result_lines import Tally, write_results
 from worker.settings import Settings
-from worker.supervise.workers import WorkerFailed, WorkerSpec
+from worker.supervise.workers import Keeper
 
 if TYPE_CHECKING:
     # Commands that submit nothing do without: it brings the reading of inputs along.
@@ -87,10 +86,8 @@ class Watch:
     reporter: Reporter
     check_only: bool = False
     """Only workers that check are needed."""
-    lanes: bool = False
-    """Report once each provider that can't be reached, and each lane that is paused."""
-    _expected: dict[str, WorkerSpec] = field(default_factory=dict)
-    _restarts: dict[str, int] = field(default_factory=dict)
+    _keeper: Keeper | None = None
+    """Of the workers that are expected to run."""
     _noted: set[object] = field(default_factory=set)
     """What was reported once."""
     _looked_at: dict[str, float] = field(default_factory=dict)
@@ -101,24 +98,17 @@ class Watch:
 
     async def staff(self) -> bool:
         """Starts workers where none are, and from now on expects those that run to go on; True if it started some."""
-        specs = await asyncio.to_thread(self.session.staff_if_missing, check_only=self.check_only)
-        started = {spec.name: spec for spec in specs}
-        running = {name: process.spec for name, process in self.session.supervisor.running().items()}
-        self._expected = {**started, **running}
+        started = await asyncio.to_thread(self.session.staff_if_missing, check_only=self.check_only)
+        supervisor = self.session.supervisor
+        specs = {spec.name: spec for spec in started}
+        specs |= {name: process.spec for name, process in supervisor.running().items()}
+        self._keeper = Keeper(supervisor, specs.values(), self.reporter.note, most=MOST_RESTARTS) if specs else None
         return bool(started)
 
     async def keep_workers(self) -> None:
         """Starts again the workers that ended; raises ``WorkerFailed`` when that keeps happening."""
-        if not self._expected:
-            return
-        supervisor = self.session.supervisor
-        for name in self._expected.keys() - supervisor.running().keys():
-            count = self._restarts[name] = self._restarts.get(name, 0) + 1
-            if count > MOST_RESTARTS:
-                raise WorkerFailed(supervisor.exit_report(name))
-            if await asyncio.to_thread(supervisor.start, self._expected[name], ephemeral=True):
-                log = supervisor.log(name)
-                self.reporter.note(f"the worker {name} ended by itself and was started again; its log: {log}")
+        if self._keeper is not None:
+            await asyncio.to_thread(self._keeper.look, time.monotonic())
 
     def _note_once(self, key: object, message: str) -> None:
         if key not in self._noted:
@@ -162,7 +152,7 @@ class Watch:
         settings = self.session.settings
         return full_disk_line(settings) or low_disk_line(settings) or str(error)
 
-    async def wait_for_batch(self, batch_id: UUID, elsewhere: Iterable[UUID] = ()) -> BatchStatus:
+    async def wait(self, batch_id: UUID | None, elsewhere: Iterable[UUID] = ()) -> BatchStatus | None:
         """Returns when no job of a batch can move by itself: all are final, or those that are not are held.
 
         ``elsewhere`` are jobs of other batches to wait for too.
@@ -172,36 +162,37 @@ class Watch:
         while True:
             await self.keep_workers()
             began = time.monotonic()
-            status = await self.patiently(lambda: self.ledger.reading.batch_status(batch_id))
-            self.reporter.status(status, await self._next_try(status))
+            status = None if batch_id is None else await self._look_at_batch(batch_id)
             await self._look_at_lanes()
-            await self._look_at_batches(status)
             self._look_at_disk()
-            remaining = status.jobs - status.final
+            remaining = 0 if status is None else status.jobs - status.final
             if not remaining:
                 moving = await self.still_moving(moving)
-                if moving:
+                if not moving and not (status and self._waits_for_callback(status)):
+                    return status
+                if moving and status is not None:
                     self._note_once(
                         "elsewhere",
                         "the jobs of this batch are final; lines of the input wait for jobs of other batches, "
                         f"the first of them {moving[0]} (nightdesk show)",
                     )
-                elif not self._waits_for_callback(status):
+            if status is not None:
+                renewed = await self._look_at_budgets(status)
+                # Seen twice, so that a hold that is being released is not taken for the end.
+                stuck = 0 < remaining == sum(status.held.values()) and not renewed
+                if stuck and stuck_before:
                     return status
-            renewed = await self._look_at_budgets(status)
-            # Seen twice, so that a hold that is being released is not taken for the end.
-            stuck = 0 < remaining == sum(status.held.values()) and not renewed
-            if stuck and stuck_before:
-                return status
-            stuck_before = stuck
+                stuck_before = stuck
             pause = (time.monotonic() - began) / LOOK_SHARE
             await asyncio.sleep(min(max(pause, FASTEST_LOOK_S), SLOWEST_LOOK_S))
 
-    async def _next_try(self, status: BatchStatus) -> datetime | None:
-        """The time at which the first job goes on, while all of them wait for theirs."""
-        if not all_wait(status):
-            return None
-        return await self.patiently(lambda: self.ledger.fleet.next_try(status.batch_id))
+    async def _look_at_batch(self, batch_id: UUID) -> BatchStatus:
+        """Reports the state of a batch; while all its jobs wait for their time, with the time at which the first goes on."""
+        status = await self.patiently(lambda: self.ledger.reading.batch_status(batch_id))
+        next_at = await self.patiently(lambda: self.ledger.fleet.next_try(batch_id)) if all_wait(status) else None
+        self.reporter.status(status, next_at)
+        await self._look_at_remote(status)
+        return status
 
     async def failure_causes(self, status: BatchStatus | None) -> tuple[FailureCause, ...]:
         """The causes of the jobs that failed, if any did."""
@@ -214,7 +205,7 @@ class Watch:
         """True for a while if the workers that this command is about to stop have a callback to deliver."""
         callback = status.callback
         if (
-            not self._expected
+            self._keeper is None
             or callback is None
             or callback.state != "waiting"
             or callback.tries
@@ -224,16 +215,8 @@ class Watch:
         self._settled_since = self._settled_since or time.monotonic()
         return time.monotonic() - self._settled_since < CALLBACK_S
 
-    async def wait_for_jobs(self, job_ids: Iterable[UUID]) -> None:
-        """Returns when none of these jobs, of any batch, can move by itself."""
-        moving = list(dict.fromkeys(job_ids))
-        while moving := await self.still_moving(moving):
-            await self.keep_workers()
-            await self._look_at_lanes()
-            await asyncio.sleep(FASTEST_LOOK_S)
-
     async def _look_at_lanes(self) -> None:
-        if not self.lanes or not self._is_due("lanes", LANES_EVERY_S):
+        if not self._is_due("lanes", LANES_EVERY_S):
             return
         for lane in await self.patiently(self.ledger.fleet.lane_notices):
             self._note_once(
@@ -249,10 +232,10 @@ class Watch:
             self._unserved_since = None
         elif self._unserved_since is None:
             self._unserved_since = now
-        elif now - self._unserved_since >= (OWN_UNSERVED_S if self._expected else UNSERVED_S):
+        elif now - self._unserved_since >= (UNSERVED_S if self._keeper is None else OWN_UNSERVED_S):
             self._note_once(self._unserved_since, unserved_line(queues, queues_of(self.session.supervisor.running())))
 
-    async def _look_at_batches(self, status: BatchStatus) -> None:
+    async def _look_at_remote(self, status: BatchStatus) -> None:
         """Reports once each provider batch and background lane in which jobs wait, and its cancel."""
         if not status.states.get(JobState.PENDING) or not self._is_due("batches", BATCHES_EVERY_S):
             return
@@ -360,10 +343,7 @@ class BatchRun:
     async def wait(self) -> BatchStatus | None:
         """Waits until no job of the input can move by itself; returns the status of the batch, if there is one."""
         elsewhere = [line.job_id for line in await self.input_lines() if isinstance(line, Repeated)]
-        if self.batch_id is not None:
-            return await self.watch.wait_for_batch(self.batch_id, elsewhere)
-        await self.watch.wait_for_jobs(elsewhere)
-        return None
+        return await self.watch.wait(self.batch_id, elsewhere)
 
     async def write(
         self,

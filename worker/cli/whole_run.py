@@ -182,7 +182,6 @@ class _WholeRun:
                 await self._take_up(run)
             elif accepted.batch_id is None and not accepted.repeated:
                 return _nothing_submitted(run.lines or (), self.began)
-            watch.lanes = True
             status = await run.wait()
             lanes: Sequence[LaneNotice] = ()
             if status is not None and HeldReason.LANE_PAUSED in status.held:

@@ -293,13 +293,17 @@ class Keeper:
         supervisor: of the workers.
         specs: the workers that are to run.
         tell: says what was done.
+        most: how often in a row one is started before its end counts as a failure; None: without end.
     """
 
-    def __init__(self, supervisor: Supervisor, specs: Iterable[WorkerSpec], tell: Callable[[str], None]) -> None:
+    def __init__(
+        self, supervisor: Supervisor, specs: Iterable[WorkerSpec], tell: Callable[[str], None], most: int | None = None
+    ) -> None:
         self._supervisor = supervisor
         self._specs = tuple(specs)
         self._tell = tell
-        self._pauses: dict[str, float] = {}
+        self._most = most
+        self._starts: dict[str, int] = {}
         self._due: dict[str, float] = {}
 
     def keep(self, stop: threading.Event) -> None:
@@ -308,20 +312,28 @@ class Keeper:
             self.look(time.monotonic())
 
     def look(self, now: float) -> None:
-        """Starts what has ended and is due."""
+        """Starts what has ended and is due; raises ``WorkerFailed`` for one that keeps ending."""
         running = self._supervisor.running()
-        for name, spec in ((spec.name, spec) for spec in self._specs):
-            if name in running:
-                if now > self._due.get(name, now) + LONGEST_BACKOFF_S:
-                    self._pauses.pop(name, None)
-            elif now >= self._due.get(name, now):
-                pause = self._pauses[name] = min(self._pauses.get(name, FIRST_BACKOFF_S / 2) * 2, LONGEST_BACKOFF_S)
-                self._due[name] = now + pause
-                self._tell(f"{self._supervisor.exit_report(name)}\nstarting it again")
-                try:
-                    self._supervisor.start(spec, ephemeral=True)
-                except ServiceUnavailable as error:
-                    self._tell(f"{error}; trying again in {pause:.0f} s")
+        for spec in self._specs:
+            due = self._due.get(spec.name, now)
+            if spec.name not in running and now >= due:
+                self._start_again(spec, now)
+            elif now > due + LONGEST_BACKOFF_S:
+                self._starts.pop(spec.name, None)
+
+    def _start_again(self, spec: WorkerSpec, now: float) -> None:
+        count = self._starts[spec.name] = self._starts.get(spec.name, 0) + 1
+        if self._most is not None and count > self._most:
+            raise WorkerFailed(self._supervisor.exit_report(spec.name))
+        pause = min(FIRST_BACKOFF_S * 2 ** (count - 1), LONGEST_BACKOFF_S)
+        self._due[spec.name] = now + pause
+        self._tell(
+            f"the worker {spec.name} ended by itself and is started again; its log: {self._supervisor.log(spec.name)}"
+        )
+        try:
+            self._supervisor.start(spec, ephemeral=True)
+        except ServiceUnavailable as error:
+            self._tell(f"{error}; trying again in {pause:.0f} s")
 
 
 @contextmanager

@@ -1,38 +1,29 @@
 import asyncio
 import errno
-import io
 import os
-import re
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from decimal import Decimal
-from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any, cast
 from uuid import UUID, uuid4
 
 import pytest
-from rich.console import Console
 
 from schemas.batch import BatchStatus
 from schemas.budget import BudgetStatus
-from schemas.generation import Lane
 from tasks.errors import LedgerUnavailable
 from tasks.ports import JobView, NewBatch
-from worker.cli import progress, waiting
+from worker.cli import waiting
 from worker.cli.commands import batch_list
 from worker.cli.commands.job_commands import pause_line
-from worker.cli.progress import LineReporter, Reporter
+from worker.cli.progress import Reporter
 from worker.cli.session import Session
 from worker.cli.summary import held_lines, kept_lines
 from worker.cli.waiting import DiskFull, Watch, naming_full_disk
 from worker.ledger.fleet import LaneNotice
 from worker.ledger.postgres import PostgresLedger
-from worker.ledger.remote_overview import RemoteNotice
-from worker.operations.overview import Overview
 from worker.settings import Settings, worker_name
-from worker.supervise.workers import WorkerSpec
 
 BATCH = uuid4()
 NEXT_TRY = datetime(2026, 11, 24, 3, 7, 30, tzinfo=UTC)
@@ -69,11 +60,9 @@ class ScriptedLedger:
         self._answers: Iterator[BatchStatus | Exception] = iter(answers)
         self.restarts = 0
         self.reading = self
-        self.remote_overview = self
         self.fleet = self
         self.supervisor = self
         self.processes: dict[str, Any] = {}
-        self.remote: list[RemoteNotice] = []
         self.settings = Settings()
 
     async def batch_status(self, _: UUID) -> BatchStatus:
@@ -91,8 +80,11 @@ class ScriptedLedger:
     def running(self) -> dict[str, Any]:
         return self.processes
 
-    async def notices(self, _: UUID) -> list[RemoteNotice]:
-        return self.remote
+    async def lane_notices(self) -> list[LaneNotice]:
+        return []
+
+    async def unserved(self) -> list[str]:
+        return []
 
     def restart_servers(self) -> None:
         self.restarts += 1
@@ -109,73 +101,9 @@ def _quickly(monkeypatch: pytest.MonkeyPatch) -> None:
 def wait(*answers: BatchStatus | Exception) -> tuple[BatchStatus, RecordingPrinter, ScriptedLedger]:
     scripted, printer = ScriptedLedger(*answers), RecordingPrinter()
     watch = Watch(cast("Session", scripted), cast("PostgresLedger", scripted), printer)
-    end = asyncio.run(watch.wait_for_batch(BATCH))
+    end = asyncio.run(watch.wait(BATCH))
+    assert end is not None
     return end, printer, scripted
-
-
-def test_a_provider_batch_is_named_once_and_again_when_it_is_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(waiting, "BATCHES_EVERY_S", 0.0)
-    at, day = datetime(2026, 11, 23, 5, tzinfo=UTC), timedelta(days=1)
-    open_notice = RemoteNotice("openai", "m", Lane.PROVIDER_BATCH, 7, "batch_1", at, day, at, None, None, None, {})
-    cancelled = replace(open_notice, due_at=at, spilled_at=at)
-    scripted, printer = ScriptedLedger(*[status({"pending": 7})] * 4, status({"completed": 7})), RecordingPrinter()
-    scripted.remote = [replace(open_notice, remote_id=None), open_notice]
-
-    def look(current: BatchStatus, _: datetime | None = None) -> None:
-        printer.looks.append(current)
-        if len(printer.looks) == 3:
-            scripted.remote = [cancelled]
-
-    monkeypatch.setattr(printer, "status", look)
-    asyncio.run(Watch(cast("Session", scripted), cast("PostgresLedger", scripted), printer).wait_for_batch(BATCH))
-    assert printer.notes == [open_notice.event, cancelled.event]
-    assert open_notice.event == "7 calls have been in the openai batch batch_1 for 24 h, longer than earlier ones"
-    coming = replace(open_notice, expected_at=datetime.now(UTC) + day)
-    assert "expected to end about " in coming.event
-
-
-def test_a_queue_without_a_worker_is_named_once_until_it_has_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(waiting, "LANES_EVERY_S", -1.0)
-    monkeypatch.setattr(waiting, "UNSERVED_S", 0.0)
-    queues = iter([["generate"], ["generate"], ["generate"], [], ["generate", "check"], ["generate", "check"], []])
-
-    async def unserved() -> list[str]:
-        return next(queues)
-
-    async def no_lanes() -> list[LaneNotice]:
-        return []
-
-    scripted, printer = ScriptedLedger(*[status({"available": 1})] * 6, status({"completed": 1})), RecordingPrinter()
-    fleet = SimpleNamespace(unserved=unserved, lane_notices=no_lanes)
-    monkeypatch.setattr(scripted, "fleet", fleet, raising=False)
-    watch = Watch(cast("Session", scripted), cast("PostgresLedger", scripted), printer, lanes=True)
-    asyncio.run(watch.wait_for_batch(BATCH))
-    assert printer.notes == [
-        "no worker takes jobs of the queue generate; 'nightdesk up' starts what is missing",
-        "no worker takes jobs of the queues generate and check; 'nightdesk up' starts what is missing",
-    ]
-
-
-def test_workers_that_this_command_starts_have_time_to_start() -> None:
-    async def unserved() -> list[str]:
-        return ["generate"]
-
-    printer = RecordingPrinter()
-    ledger = SimpleNamespace(fleet=SimpleNamespace(unserved=unserved))
-    session = ScriptedLedger()
-    session.processes = {"generate-1": SimpleNamespace(spec=WorkerSpec("generate-1", ("generate", "check")))}
-    watch = Watch(cast("Session", session), cast("PostgresLedger", ledger), printer)
-    watch._expected = {"generate-1": cast("WorkerSpec", None)}
-
-    async def look(*times: float) -> None:
-        for now in times:
-            await watch._look_at_workers(now)
-
-    asyncio.run(look(0.0, waiting.UNSERVED_S + 1, waiting.OWN_UNSERVED_S - 1))
-    assert printer.notes == []
-    asyncio.run(look(waiting.OWN_UNSERVED_S))
-    (note,) = printer.notes
-    assert note.startswith("the workers of this home do not take jobs of the queue generate yet: they are starting")
 
 
 def test_the_wait_ends_when_all_remaining_jobs_stay_held() -> None:
@@ -219,42 +147,12 @@ def test_every_hold_is_explained_with_the_command_that_releases_it(reason: str) 
     assert f"nightdesk release {BATCH}" in line
 
 
-@pytest.mark.parametrize("columns", [80, 120])
-def test_the_list_of_batches_cuts_no_word(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    out = Console(file=io.StringIO(), width=columns)
-    monkeypatch.setattr(batch_list, "console", lambda: out)
-    listed = status(
-        {"completed": 99_990, "failed": 10}, name="tonight", outcomes={"answered": 98_000, "abstained": 1_990}
-    )
-    batch_list._show_batches(Overview([listed], []), {})
-
-    assert isinstance(out.file, io.StringIO)
-    lines = out.file.getvalue().splitlines()
-    assert all(len(line) <= columns for line in lines)
-    words = re.findall(r"\d+(?:,\d+)+|[\w-]+", " ".join(lines))
-    assert {str(BATCH), "answered", "abstained", "failed", "100,000"} <= {*words}
-
-
 def test_a_worker_that_was_killed_is_not_elsewhere() -> None:
     present = [worker_name(), worker_name(4_194_305), "another-host:7"]
     assert batch_list._staff({os.getpid()}, present) == "1 worker of this home runs; 1 elsewhere with the same ledger"
     assert batch_list._staff({os.getpid(), 5}, present[:2]) == "2 workers of this home run"
     # Started from a terminal, or by another home.
     assert batch_list._staff((), present[:1]) == "no worker of this home runs; 1 elsewhere with the same ledger"
-
-
-def test_a_disk_that_is_nearly_full_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("worker.cli.waiting.DISK_EVERY_S", 0.0)
-    monkeypatch.setattr("worker.operations.free_disk.free_bytes", lambda _: 100_000_000)
-    notes: list[str] = []
-    reporter = Reporter()
-    monkeypatch.setattr(reporter, "note", notes.append)
-    session = SimpleNamespace(settings=Settings())
-    watch = Watch(cast("Session", session), cast("PostgresLedger", None), reporter)
-    watch._look_at_disk()
-    watch._look_at_disk()
-    assert len(notes) == 1
-    assert notes[0].startswith("only 100 MB are free on the disk of ")
 
 
 def test_a_full_disk_ends_the_wait_and_a_moment_of_it_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -305,6 +203,12 @@ def test_a_pause_says_what_waits_and_what_goes_on(count: int, states: dict[str, 
     assert pause_line(count, status(states)).startswith(line)
 
 
+def final_jobs(watch: Watch) -> int:
+    end = asyncio.run(watch.wait(BATCH))
+    assert end is not None
+    return end.final
+
+
 def test_jobs_that_no_period_of_a_budget_has_room_for_end_the_wait() -> None:
     budget = BudgetStatus(
         tenant="default", period="day UTC", max_cost_usd=Decimal("0.10"), begins_at=NEXT_TRY, ends_at=NEXT_TRY,
@@ -322,13 +226,13 @@ def test_jobs_that_no_period_of_a_budget_has_room_for_end_the_wait() -> None:
     printer = RecordingPrinter()
     watch = Watch(cast("Session", ledger), cast("PostgresLedger", ledger), printer)
     ledger._answers = iter([*[waits] * 5, status({"completed": 3})])
-    assert asyncio.run(watch.wait_for_batch(BATCH)).final == 3, "the next day has room for one call after the other"
+    assert final_jobs(watch) == 3, "the next day has room for one call after the other"
     (note,) = printer.notes
     assert "(0 USD spent): its jobs go on by themselves, at the latest on 2026-11-24 03:07 UTC" in note
 
     budgets = [budget.model_copy(update={"least_usd": Decimal("0.11"), "begins_at": None})]
     ledger._answers = iter([waits, waits])
-    assert asyncio.run(watch.wait_for_batch(BATCH)).final == 1
+    assert final_jobs(watch) == 1
     assert printer.notes[-1].endswith(
         "its jobs need a larger one, for a call reserves 0.11 USD or more, set with: "
         "nightdesk budget set 'day UTC' USD --tenant default"
@@ -350,20 +254,3 @@ def test_an_option_that_a_batch_does_not_take_again_is_told(
     lines = kept_lines(status({"scheduled": 2}, not_before=own), NewBatch(BATCH, "default", **typed))
     assert [start in line and str(BATCH) in line for line in lines if start] == [True] * (start is not None)
     assert len(lines) == (start is not None)
-
-
-def test_a_line_that_says_the_same_comes_at_growing_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    lines: list[tuple[float, str]] = []
-    now = 0.0
-    monkeypatch.setattr(progress, "tell", lambda line: lines.append((now, line)))
-    reporter = LineReporter(lambda: now)
-    for second in range(3 * 3_600):
-        now = float(second)
-        reporter.status(status({"pending": 3}) if second != 3_601 else status({"pending": 2, "completed": 1}))
-    times = [at for at, _ in lines]
-    assert times[:6] == [5, 10, 20, 40, 80, 160]
-    assert 3_601 in times, "news comes at once"
-    after = [at for at in times if at > 3_601]
-    assert after[:3] == [3_606, 3_611, 3_621]
-    assert max(later - sooner for sooner, later in pairwise(times)) == 600
-    assert len(times) < 40

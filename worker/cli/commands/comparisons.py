@@ -129,13 +129,10 @@ async def _replay(opened: Session, order: ReplayOrder, reporter: Reporter, *, wa
         await wake(receipt.hints, opened.settings, opened.where, warn)
         if not wait:
             return _Done(receipt, plan.refused, [])
-        watch = Watch(opened, ledger, reporter, lanes=True)
+        watch = Watch(opened, ledger, reporter)
         if with_workers:
             await watch.staff()
-        if receipt.batch_id is not None:
-            await watch.wait_for_batch(receipt.batch_id, receipt.elsewhere)
-        else:
-            await watch.wait_for_jobs(receipt.elsewhere)
+        await watch.wait(receipt.batch_id, receipt.elsewhere)
         return _Done(receipt, plan.refused, [pair async for pair in differences(ledger, receipt.pairs)])
 
 

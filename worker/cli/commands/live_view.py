@@ -44,9 +44,7 @@ def watch(
             tell("no worker of this home runs; watching the other workers of this ledger")
         try:
             end = opened.on_ledger(
-                lambda ledger: _watch(
-                    Watch(opened, ledger, reporter, lanes=True), first_id, name, quiet=quiet, text=not as_json
-                )
+                lambda ledger: _watch(Watch(opened, ledger, reporter), first_id, name, quiet=quiet, text=not as_json)
             )
         except KeyboardInterrupt:
             tell(f"Interrupted; the work goes on. Look again with: nightdesk watch {target}")

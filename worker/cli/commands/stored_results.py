@@ -57,7 +57,7 @@ def results(
         return _export_failed(batch_id, output, form, quiet=quiet)
 
     async def write(ledger: PostgresLedger) -> Tally:
-        run = BatchRun(Watch(opened, ledger, reporter, lanes=True), batch_id)
+        run = BatchRun(Watch(opened, ledger, reporter), batch_id)
         await (run.wait() if wait else ledger.reading.batch_status(batch_id))
         return await run.write(output, None if styling == Styling() else styling.result, form)
 
