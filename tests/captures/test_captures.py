@@ -104,7 +104,7 @@ def test_a_run_tells_its_model_its_progress_and_its_end(home: Home, tmp_path: Pa
     batch = re.search(ID, run.text)
     assert batch is not None
     assert "trial" in see(home, 80, "list").text
-    assert re.search(rf"{batch[0]}\s+final\s+4 of 4 ", see(home, 120, "list", "--limit", "1").text)
+    assert re.search(rf"{batch[0]}\s+final\s.*\s+trial: 4 of 4 ", see(home, 120, "list", "--limit", "1").text)
     # The messages that were sent are shown as they are, and broken by the terminal alone.
     assert "Claims" in capture(["show", f"{batch[0]}:q1"], home.environment(), 80).text
     # No live line stands before what is written.

@@ -173,7 +173,7 @@ def test_lanes_are_tried_again_after_their_time_and_not_before(
         assert await ledger.queue.lease(Step.GENERATE, "w", LEASE, 9) == []
         accepted = [("anthropic", "c"), ("openai", "m")]
         for other_keys in (True, False):
-            supervisor = SimpleNamespace(has_other_keys=lambda answer=other_keys: answer)
+            supervisor = SimpleNamespace(difference=lambda answer=other_keys: "other settings" if answer else "")
             await resume_lanes(ledger, cast("Session", SimpleNamespace(supervisor=supervisor)), accepted)
             stderr = capsys.readouterr().err
             assert ("openai accepts the key now: 2 held jobs released" in stderr) is not other_keys

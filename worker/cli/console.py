@@ -10,9 +10,6 @@ from rich.text import Text
 
 from worker.cli.terminal import LOG_COLUMNS, printable, text_columns, wrap
 
-WIDE = 99
-"""Columns from which a table with an id has room; narrower, words would be cut in two."""
-
 
 def console() -> Console:
     """Standard output: colours on a terminal only, within its rows; elsewhere COLUMNS wide, or 80 as a mail or a ticket."""

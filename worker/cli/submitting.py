@@ -115,7 +115,7 @@ async def ask_paused_models(ledger: PostgresLedger, settings: Settings, answerer
 
 async def resume_lanes(ledger: PostgresLedger, opened: Session, accepted: Sequence[tuple[str, str]]) -> None:
     """Lets the lanes go on that a refused key paused, and says so, unless workers run that have another key."""
-    if not accepted or opened.supervisor.has_other_keys():
+    if not accepted or opened.supervisor.difference():
         return
     providers, jobs = await ledger.fleet.resume_lanes(accepted, actor())
     if providers:

@@ -165,21 +165,12 @@ class Supervisor:
 
     def difference(self) -> str:
         """The warning of workers that run with other settings, keys or addresses than ours; empty without one."""
-        fingerprints = [worker.settings for worker in self.running().values() if worker.settings != self.fingerprint]
-        if not fingerprints:
+        if all(worker.settings == self.fingerprint for worker in self.running().values()):
             return ""
-        own = self.fingerprint.partition("-")[0]
-        only_providers = all(other.partition("-")[0] == own for other in fingerprints)
-        what = "another key or address of a provider" if only_providers else "other settings"
         return (
-            f"the workers that run were started with {what}, and keep them; "
+            "the workers that run were started with other settings, or another key or address of a provider, and keep them; "
             "to apply the present ones: nightdesk down; nightdesk up"
         )
-
-    def has_other_keys(self) -> bool:
-        """Tells whether a worker runs with other keys or addresses of the providers than ours."""
-        own = self.fingerprint.partition("-")[2]
-        return any(worker.settings.partition("-")[2] != own for worker in self.running().values())
 
     def exited(self) -> set[str]:
         """Names of the workers that ended without a stop."""
@@ -389,13 +380,13 @@ def supervisor_of(settings: Settings, state: StateDirectory) -> Supervisor:
 def _fingerprint(settings: Settings) -> str:
     """Tells whether two processes have the same settings, and the same keys and addresses of providers; no more.
 
-    Secrets of the settings go in masked. Keys go in as 32 bits of a hash over all of them: too little to find one again.
+    Secrets of the settings go in masked, and all of it as 32 bits of a hash: too little to find a key again.
     """
-    own = hashlib.sha256(settings.model_dump_json(exclude={"home"}).encode()).hexdigest()[:16]
+    own = settings.model_dump_json(exclude={"home"})
     # A key in a file is read anew when the file is replaced, so its name is enough.
     names = [each for name in provider_variables(settings) for each in (name, f"{name}_FILE")]
     values = [(name, os.environ.get(name) or "") for name in names]
-    return f"{own}-{hashlib.sha256(repr(values).encode()).hexdigest()[:8]}"
+    return hashlib.sha256(repr((own, values)).encode()).hexdigest()[:8]
 
 
 def supervisors_in(state: StateDirectory) -> list[Supervisor]:

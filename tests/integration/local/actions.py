@@ -98,16 +98,9 @@ class Elsewhere:
             text = self.names.read()
         return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1]), frozenset(text.strip().split(",")) - {""}
 
-    def kill(self) -> None:
-        """Kill it the hard way, and collect it."""
-        os.kill(self.pid, signal.SIGKILL)
-        self.end()
 
-
-def start_elsewhere(
-    home: Path, options: LocalOptions, *, stay: bool = False, last_steps: Sequence[str] = ()
-) -> Elsewhere:
-    """Start the servers from another process, which tells what it started, and then ends or stays.
+def start_elsewhere(home: Path, options: LocalOptions, *, last_steps: Sequence[str] = ()) -> Elsewhere:
+    """Start the servers from another process, which tells what it started and ends.
 
     ``last_steps``: audit events of Python with a part of their arguments, or ``call NAME``, each after the one before; it is
     killed at the last.
@@ -126,9 +119,6 @@ def start_elsewhere(
         if any(event == "call" for event, _ in last):
             sys.setprofile(lambda frame, event, _: see(event, frame.f_code.co_name))
         names.write(",".join(sorted(start(home, options).started)) + "\n")
-        names.flush()
-        if stay:
-            signal.pause()
 
     return _fork(work)
 

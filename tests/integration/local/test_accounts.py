@@ -16,7 +16,6 @@ import psutil
 import pytest
 
 from tests.integration.local.actions import as_user, pids, query, start_by_programs, store, stored
-from tests.seeded_homes import seed
 from worker.local import HomeError, LocalOptions, remove, start, status, stop
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="changing the user needs root")
@@ -68,22 +67,6 @@ def test_a_home_out_of_reach_keeps_its_data_elsewhere_and_a_copy_is_refused(
     finally:
         remove(home, options)
     assert not data.exists()
-
-
-@as_root
-def test_a_home_made_again_does_not_meet_the_old_data(closed: Path, options: LocalOptions) -> None:
-    home, aside = closed / "home", closed / "aside"
-    try:
-        seed(home, durable=True, options=options)
-        store(start(home, options), "old")
-        stop(home, options)
-        home.rename(aside)
-        store(start(home, options), "new")
-        assert stored(start(home, options)) == (["new"], ["new"])
-        assert stored(start(aside, options)) == (["old"], ["old"])
-    finally:
-        remove(home, options)
-        remove(aside, options)
 
 
 @as_root

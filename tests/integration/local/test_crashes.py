@@ -88,21 +88,6 @@ def test_pid_files_that_name_a_foreign_process(running_home: Path, options: Loca
         assert process.poll() is None
 
 
-def test_the_servers_outlive_a_killed_parent(running_home: Path, options: LocalOptions) -> None:
-    stop(running_home, options)
-    parent = start_elsewhere(running_home, options, stay=True)
-    assert parent.names.readline().strip() == "postgres,valkey"
-    before = pids(running_home)
-    assert os.getsid(parent.pid) not in {os.getsid(pid) for pid in before.values()}
-    assert psutil.Process(parent.pid).children(recursive=True) == []
-    parent.kill()
-    endpoints = start(running_home, options)
-    assert endpoints.started == frozenset()
-    assert pids(running_home) == before
-    store(endpoints, "a")
-    assert stored(endpoints) == (["a"], ["a"])
-
-
 def test_a_start_killed_at_any_step_can_be_repeated(home: Path, options: LocalOptions) -> None:
     for last_steps in (
         ["subprocess.Popen /initdb", "call communicate"],  # initdb goes on alone

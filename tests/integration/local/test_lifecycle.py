@@ -45,25 +45,6 @@ def test_a_deep_home_with_an_awkward_name_from_nothing_to_nothing(
     remove(home, options)
 
 
-def test_stop_keeps_the_data_and_the_addresses_with_clients_connected(
-    running_home: Path, options: LocalOptions
-) -> None:
-    first = start(running_home, options)
-    store(first, "a")
-    processes = [psutil.Process(pid) for pid in pids(running_home).values()]
-    with psycopg.connect(first.database_url) as connection, valkey(first.redis_url) as client:
-        connection.execute("CREATE TEMPORARY TABLE uncommitted (value text)")
-        client.ping()
-        assert stop(running_home, options) == {"postgres", "valkey"}
-        connection.close()
-    assert not any(is_alive(process) for process in processes)
-    assert not status(running_home).running
-    second = start(running_home, options)
-    assert second.started == {"postgres", "valkey"}
-    assert (second.database_url, second.redis_url) == (first.database_url, first.redis_url)
-    assert stored(second) == (["a"], ["a"])
-
-
 def test_the_role_owns_its_database_and_is_no_superuser(running_home: Path, options: LocalOptions) -> None:
     url = start(running_home, options).database_url
     rights = (
@@ -74,12 +55,6 @@ def test_the_role_owns_its_database_and_is_no_superuser(running_home: Path, opti
     assert query(url, owner) == [("nightdesk",)]
     with pytest.raises(psycopg.errors.InsufficientPrivilege):
         query(url, "COPY (SELECT 1) TO PROGRAM 'true'")
-
-
-def test_a_dropped_database_is_made_again(running_home: Path, options: LocalOptions) -> None:
-    endpoints = start(running_home, options)
-    query(endpoints.admin_database_url, "DROP DATABASE nightdesk")
-    assert query(start(running_home, options).database_url, "SELECT 1") == [(1,)]
 
 
 def test_both_are_durable(running_home: Path, options: LocalOptions) -> None:

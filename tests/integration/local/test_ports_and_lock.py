@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.integration.local.actions import store, stored
-from worker.local import HomeError, LocalOptions, start, status, stop
+from worker.local import LocalOptions, start, status, stop
 from worker.local import home as home_module
-from worker.local.home import Home
 
 
 @contextmanager
@@ -35,27 +34,6 @@ def test_a_used_port_is_replaced_by_another(running_home: Path, options: LocalOp
     again = start(running_home, options)
     assert again.database_url == endpoints.database_url
     assert again.redis_url == endpoints.redis_url
-
-
-def test_ports_lost_between_looking_and_listening(
-    running_home: Path, options: LocalOptions, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    store(start(running_home, options), "a")
-    lost = ports(running_home)
-    stop(running_home, options)
-    looks: list[int] = []
-    real = home_module.is_free
-
-    def free_at_first_sight(port: int) -> bool:
-        looks.append(port)
-        return looks.count(port) == 1 if port in lost else real(port)
-
-    monkeypatch.setattr(home_module, "is_free", free_at_first_sight)
-    with ExitStack() as stack:
-        for port in lost:
-            stack.enter_context(listener(port))
-        assert stored(start(running_home, options)) == (["a"], ["a"])
-    assert not ports(running_home) & lost
 
 
 def test_ports_lost_to_another_home(
@@ -85,18 +63,6 @@ def test_ports_lost_to_another_home(
 def ports(home: Path) -> set[int]:
     now = status(home)
     return {port for port in (now.postgres.port, now.valkey.port) if port is not None}
-
-
-def test_a_damaged_note_of_ports_costs_new_ports_only(running_home: Path, options: LocalOptions) -> None:
-    store(start(running_home, options), "a")
-    stop(running_home, options)
-    (running_home / "local" / "ports.json").write_text("{")
-    assert stored(start(running_home, options)) == (["a"], ["a"])
-
-
-def test_the_wait_for_another_start_ends(running_home: Path, options: LocalOptions) -> None:
-    with Home.at(running_home).lock(1.0), pytest.raises(HomeError, match="Another process"):
-        start(running_home, LocalOptions(shared_root=options.shared_root, start_s=0.2))
 
 
 def test_a_copied_home_gets_a_life_of_its_own(

@@ -1,7 +1,6 @@
 """``nightdesk calibrate``: labels in, a calibration file out that the check takes."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +10,12 @@ import pytest
 from schemas.grounding import Verdict
 from schemas.job import JobRequest
 from tasks.answers.postprocess import postprocess
-from tasks.calibration.recalibration import LabelledAnswer, claims_of, recalibrate
+from tasks.calibration.recalibration import LabelledAnswer, recalibrate
 from tasks.errors import InputError
 from tasks.grounding import CHECKERS, ground, use_calibration, use_local_model
 from tasks.grounding.model import Calibration, shipped
 from tests.scorers import NamedScorer
 from worker import cli
-from worker.cli.commands import calibration_fit
 
 WORDS = (
     "harbour lantern granite meadow copper violin orchard glacier pepper saddle compass turbine velvet walnut".split()
@@ -88,30 +86,6 @@ def test_bad_lines_are_named_and_left_out(tmp_path: Path, capsys: pytest.Capture
         assert f"line {LINES + 1 + number} is left out" in captured.err
 
 
-def test_the_share_of_right_verdicts_is_fitted_to_labels() -> None:
-    sources = [f"The lantern number {number} is copper." for number in range(200)]
-    answers = [
-        LabelledAnswer(JobRequest(response=source, context=[source]), number % 2 == 0)
-        for number, source in enumerate(sources)
-    ]
-    result = recalibrate(answers, "2026-01-01")
-    assert result.decided[:2] == (200, 100)
-    right = result.calibration.right
-    assert right is not None
-    assert 0.5 < right.supported < 0.6
-    assert right.contradicted == shipped().right.contradicted
-
-
-def test_a_calibration_that_is_no_better_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    answers, _ = calibration_fit.read_labels(str(labels(tmp_path / "labels.jsonl", count=24)), print)
-    better = recalibrate(answers, "2026-11-23")
-    warnings = []
-    for result in (better, replace(better, after=better.before)):
-        calibration_fit._report_fit(result)
-        warnings.append("no better than before" in capsys.readouterr().err)
-    assert warnings == [False, True]
-
-
 def test_too_few_labels_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "mine.json"
     assert cli.run(["calibrate", str(labels(tmp_path / "labels.jsonl", count=12)), "-o", str(out)]) == 2
@@ -120,10 +94,6 @@ def test_too_few_labels_are_refused(tmp_path: Path, capsys: pytest.CaptureFixtur
     request = JobRequest(response="Lanterns glow.", context=("Lanterns glow.",))
     with pytest.raises(InputError, match="0 of the rarer label"):
         recalibrate([LabelledAnswer(request, supported=True)] * 30, "2026-01-01")
-
-
-def test_an_answer_without_claims_has_no_score() -> None:
-    assert claims_of(JobRequest(response="Hello!", context=("Lanterns glow.",))).claims == ()
 
 
 def swapped(number: int) -> dict[str, Any]:

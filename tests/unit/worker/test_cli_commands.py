@@ -2,7 +2,6 @@ import io
 import re
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 from uuid import UUID
 
 import jsonschema
@@ -23,17 +22,13 @@ from tasks.errors import (
     SchemaMismatch,
 )
 from worker import cli
-from worker.cli import terminal
 from worker.cli.commands import NAMES
 from worker.cli.commands.contract import json_schema
-from worker.cli.console import write_text
 from worker.cli.exits import exit_code_of
 from worker.cli.help import ANSWER, ARGUMENTS, CHECK, FILES, MONEY, NIGHT, OPTIONS, TERMINAL
 from worker.cli.job_view import show_answer
 from worker.cli.terminal import tell, wrap
 from worker.local import StartError
-from worker.operations.audit import source_name
-from worker.settings import Settings
 from worker.supervise.state_directory import InUse
 from worker.supervise.workers import WorkerFailed
 
@@ -265,33 +260,11 @@ def test_a_narrow_terminal_breaks_messages_at_words_and_no_command() -> None:
     assert wrap("a\n\nb", 60) == "a\n\nb"
 
 
-def test_a_terminal_of_one_column_gets_its_messages(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(terminal, "columns", lambda _: 1)
-    tell("no job waits")
-    assert capsys.readouterr().err.split() == ["no", "job", "waits"]
-    write_text(Console(file=(out := io.StringIO()), width=1), "no job waits")
-    assert out.getvalue().split() == ["no", "job", "waits"]
-
-
 def test_a_value_that_is_none_of_the_choices_is_named_without_the_words_of_the_parser(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert cli.run(["retry", str(UUID(int=7)), "--cause", "nonsense"]) == 2
     assert "'--cause': 'nonsense' is not one of" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("source", "name"),
-    [
-        ({"content": "So."}, "source 1 of the question"),
-        ({"content": "So.", "title": "Rules"}, "Rules"),
-        ({"content": "So.", "document_id": "r1", "page": 3}, "r1, page 3"),
-    ],
-)
-def test_a_source_is_shown_by_a_name_that_people_know(source: dict[str, Any], name: str) -> None:
-    assert source_name(JobRequest(query="Why?", context=(source,)).context[0], 1) == name
 
 
 def test_an_answer_can_not_steer_a_terminal() -> None:
@@ -329,9 +302,3 @@ def test_the_schema_of_a_request_accepts_what_the_door_accepts() -> None:
         with pytest.raises(ValueError, match="validation error"):
             JobRequest.model_validate(request)
         assert not validator.is_valid(request)
-
-
-def test_no_secret_tells_two_settings_apart() -> None:
-    settings = Settings(database_url="postgresql://u:one@h/d", redis_url="redis://h")
-    two = Settings(database_url="postgresql://u:two@h/d", redis_url="redis://h")
-    assert settings.model_dump_json(exclude={"home"}) == two.model_dump_json(exclude={"home"})

@@ -1,12 +1,11 @@
 """Parsing of ages, and the selection that must be explicit before a removal."""
 
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
 
 from tasks.errors import InputError
-from worker.cli.commands.removal_commands import erase, folder_bytes, prune
+from worker.cli.commands.removal_commands import erase, prune
 from worker.cli.options import age
 
 
@@ -42,10 +41,3 @@ def test_erase_takes_exactly_one_selection() -> None:
 def test_prune_takes_a_batch_or_a_tenant_but_not_both() -> None:
     with pytest.raises(InputError, match="not both"):
         prune(older_than="1d", batch="019a0000-0000-7000-8000-000000000000", tenant="a")
-
-
-def test_a_folder_takes_the_blocks_of_all_files_in_it(tmp_path: Path) -> None:
-    (tmp_path / "a").mkdir()
-    (tmp_path / "a" / "b").write_bytes(b"x" * 10_000)
-    assert folder_bytes(tmp_path) >= 10_000
-    assert folder_bytes(tmp_path / "none") == 0

@@ -3,8 +3,6 @@ import gzip
 import io
 import os
 import threading
-from collections import Counter
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
@@ -16,20 +14,14 @@ from schemas.generation import CitationStyle, OutputFormat
 from schemas.record import JobResult
 from tasks.answers.texts import INVALID
 from tasks.errors import InputError
-from tasks.estimates.estimate import Estimate, ModelEstimate, Spread, TimeEstimate
 from tasks.ports import NewBatch, NewJob, Refused
 from tasks.results import result_of
 from tasks.submit import new_job, parse_request
 from tests.lent_ledger import LentLedger
 from tests.unit.tasks.test_restyle import SEGMENTS, view
-from worker.cli.commands.cost_estimate import show_estimation
-from worker.cli.commands.job_commands import release_line
-from worker.cli.commands.stored_results import failed_lines
 from worker.cli.exits import OutputFailed
 from worker.cli.outfile import check_output, writing
 from worker.cli.styling import Styling, style_of
-from worker.cli.summary import Report, named_counts, run_lines
-from worker.operations.estimation import Estimation
 from worker.operations.result_lines import Tally, write_results
 
 
@@ -177,60 +169,3 @@ def test_results_of_another_batch_are_kept_beside(tmp_path: Path, name: str) -> 
         assert b'"more"' in file.read()
     assert write(None, b"of nobody", force=True) == copies
     assert write(None, b"of nobody") == sorted([*copies, name.replace(".", ".previous-2.", 1)])
-
-
-def test_the_end_of_a_run_tells_results_from_jobs_that_wait() -> None:
-    tally = Tally(1_200, Counter(completed=1_017, failed=1, scheduled=180, running=2))
-    assert run_lines(Report(None, None, tally, (), 1.0), "o.csv") == [
-        "1,018 results and 182 without an answer yet written to o.csv",
-        "182 lines wait for jobs of other batches that are held: 'nightdesk status' names those, then run this again",
-    ]
-    done = Tally(1_200, Counter(completed=1_200))
-    assert run_lines(Report(None, None, done, (), 1.0), "-") == ["1,200 results written to standard output"]
-    assert named_counts(tally.states).startswith("1,017 completed, 1 failed")
-
-
-def test_only_jobs_that_failed_are_to_be_asked_again() -> None:
-    assert list(failed_lines(0, 1, "f.csv")) == [
-        "no job of the batch ended without an answer: there is nothing to ask again",
-        "1 refused line not in it: the text is in the input alone; correct it there",
-    ]
-    assert list(failed_lines(2, 0, "f.csv")) == [
-        "2 jobs without an answer written to f.csv; ask again: nightdesk run f.csv -o OUT"
-    ]
-
-
-def estimation(calls: int, **changes: Any) -> Estimation:
-    """An estimate whose answers may be four times as long as usual, of calls that nothing is known of."""
-    wide = Spread(1.0, 4.0, 16.0)
-    row = ModelEstimate("p", "m", "standard", "generate", *[wide] * 4, counted_by="guess", output_from="guess")
-    estimate = Estimate(
-        calls, calls, {}, 0, {}, Decimal(0), (row,), TimeEstimate(None, "no limit is set"), unobserved=calls
-    )  # fmt: skip
-    return Estimation(estimate, calls, **changes)
-
-
-@pytest.mark.parametrize(("files", "name"), [(["my file.jsonl"], "'my file.jsonl'"), (["a.csv"], "FILE"), ([], "FILE")])
-def test_a_wide_estimate_names_the_commands_of_a_trial(
-    files: list[str], name: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert show_estimation(estimation(300), as_json=False, files=files) == 0
-    out = capsys.readouterr().out
-    assert f"  head -n 100 {name} > trial.jsonl\n" in out
-    assert f"  nightdesk estimate {name} --like trial\n" in out
-    show_estimation(estimation(299), as_json=False, files=files)
-    assert "trial" not in capsys.readouterr().out
-
-
-def test_a_trial_without_enough_calls_is_named(capsys: pytest.CaptureFixture[str]) -> None:
-    show_estimation(estimation(10, trial_calls=1), as_json=False)
-    out = " ".join(capsys.readouterr().out.split())
-    assert "--like tells nothing of 10 calls: its batch has 1 answered call, and an estimate goes by 20 or more" in out
-
-
-def test_a_release_says_what_changed() -> None:
-    assert release_line(2, None, "go") == "2 jobs released; go"
-    assert release_line(0, None, "") == "no job was held; nothing changed"
-    assert release_line(0, Decimal("1.00000000"), "") == "no job was held; the batch's ceiling is 1 USD now"
-    assert release_line(0, None, "go", resumed=True) == "the batch is no longer paused; no job was held; go"
-    assert release_line(2, None, "go", resumed=True) == "2 jobs released; go"

@@ -102,24 +102,6 @@ def test_a_file_of_known_jobs_makes_no_batch_and_names_theirs(harness: SubmitHar
     assert [line["query"] for line in harness.output(again)] == ["Question 2?", "Question 0?", "Question 1?"]
 
 
-def test_a_batch_submitted_again_is_reported_as_known(harness: SubmitHarness) -> None:
-    jobs = [keyed(0), {"query": "B?", "context": ["So."]}]
-    first = harness.submit(*jobs, key="night")
-    again = harness.submit(*jobs, key="night")
-
-    assert again.batch_id == first.batch_id
-    assert describe(again).startswith(f"batch {first.batch_id} was submitted before, at 20")
-    assert describe(again).endswith("UTC: 2 jobs, nothing new")
-    assert len(harness.output(again)) == 2
-
-
-def test_nothing_is_submitted_if_every_line_is_in_conflict(harness: SubmitHarness) -> None:
-    harness.submit(keyed(0))
-    refused = harness.submit(keyed(0, "changed"))
-    assert (refused.batch_id, refused.jobs, len(refused.refused)) == (None, 0, 1)
-    assert describe(refused) == "nothing was submitted; 1 line was not valid"
-
-
 def test_few_jobs_are_hinted_by_step_and_urgency(tmp_path: Path) -> None:
     source = {"context": ["Because."]}
     jobs: list[dict[str, Any]] = [

@@ -112,16 +112,6 @@ def test_a_lane_without_a_key_is_not_a_provider_without_a_connection() -> None:
     assert "nightdesk_lanes_unserved{" not in text
 
 
-def test_sums_of_several_workers_come_together() -> None:
-    workers = [Tally(), Tally()]
-    for tally in workers:
-        tally.add(a_close(answer=make_answer()))
-
-    text = exposition(*workers)
-    assert re.search(r'nightdesk_call_seconds_bucket\{lane="standard",le="\+Inf",.*\} 2\.0', text)
-    assert re.search(r'nightdesk_calls_total\{.*outcome="ok".*\} 2\.0', text)
-
-
 def test_models_beyond_many_share_a_label() -> None:
     tally = Tally()
     for number in range(MOST_MODELS + 5):
@@ -139,16 +129,6 @@ def test_models_beyond_many_share_a_label() -> None:
         (later, {"other", "m-0"}),
     ):
         assert set(re.findall(r'nightdesk_calls_total\{.*model="([^"]+)"', exposition(each))) == models
-
-
-def test_sums_that_could_not_be_stored_come_with_the_next_ones() -> None:
-    tally = Tally()
-    tally.count(metrics.RESCUES, by=3)
-    sums = tally.take()
-    tally.count(metrics.RESCUES, by=1)
-    tally.restore(sums)
-
-    assert tally.take() == {("nightdesk_rescues_total", ()): 4.0}
 
 
 def test_a_job_that_breaks_the_count_is_dropped_and_counted(caplog: pytest.LogCaptureFixture) -> None:

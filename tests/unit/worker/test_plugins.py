@@ -15,9 +15,8 @@ from tasks.errors import ConfigurationError, ProviderError
 from tasks.ports import Answered
 from tasks.prompting.messages import render
 from worker.doctor.environment import check_checkers, check_provider
-from worker.plugins import PROVIDERS, load_plugin
 from worker.provider_settings import ProviderSettings
-from worker.providers.registry import ConfiguredProviders, Installation
+from worker.providers.registry import ConfiguredProviders
 from worker.settings import Settings
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "extensions"
@@ -88,13 +87,6 @@ def test_a_plugin_that_cannot_be_loaded_stops_its_workers_by_name(path: str, pro
         registry.import_ahead(answers=True, judges=False)
 
 
-def test_a_module_that_breaks_is_named_with_its_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "nightdesk_broken.py").write_text("import sys\n\nsys.exit('no licence')\n")
-    monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(ConfigurationError, match=r"SystemExit: no licence \(.*nightdesk_broken\.py, line 3\)"):
-        load_plugin("nightdesk_broken:Thing", PROVIDERS, "here")
-
-
 def test_a_plugin_that_cannot_be_built_is_named_without_its_key() -> None:
     key = "sk-very-secret-0123456789"
     registry = providers("tests.plugins:Moody", {"MINE": key}, api_key_env="MINE", options={"mood": "grumpy"})
@@ -124,12 +116,6 @@ def test_an_exception_in_a_call_is_a_failure_that_names_the_plugin(
     assert call(registry).completion.text == "Fine. [1]", "the next call is made"
 
 
-def test_a_plugin_needs_its_path_and_no_other_kind_has_one() -> None:
-    for settings in ({"kind": "plugin"}, {"kind": "openai", "plugin": "a:b"}):
-        with pytest.raises(ValueError, match="needs 'plugin' for the kind 'plugin'"):
-            ProviderSettings.model_validate(settings)
-
-
 @pytest.mark.usefixtures("example")
 def test_the_doctor_names_plugins_that_can_not_be_used() -> None:
     entries = {"mine": {"plugin": "nightdesk_example:FirstSentence"}, "broken": {"plugin": "nowhere:Thing"}}
@@ -140,19 +126,3 @@ def test_the_doctor_names_plugins_that_can_not_be_used() -> None:
     assert "ModuleNotFoundError" in broken.what
     (odd,) = check_checkers(settings)
     assert "needs a method 'check' and a 'version'" in odd.what
-
-
-@pytest.mark.parametrize("name", ["lexical", "Quoted", "a-b", ""])
-def test_a_checker_takes_no_name_that_is_taken_or_odd(name: str) -> None:
-    with pytest.raises(ValueError, match="can't name a checker"):
-        Settings.model_validate({"checkers": {name: "tests.plugins:MoodyChecker"}})
-
-
-def test_a_checker_that_no_setting_names_is_refused_where_that_is_certain() -> None:
-    settings = Settings.model_validate({"checkers": {"moody": "tests.plugins:MoodyChecker"}})
-    config = GenerationConfig.model_validate({"checkers": ["structure", "moody", "lexcial"]})
-    (objection,) = Installation(settings, same_for_workers=True, environment={}).objections(
-        config, generates=False, priced=False
-    )
-    assert (objection.field, objection.certain) == ("config.checkers.2", True)
-    assert "no checker 'lexcial'; there is structure, lexical, local, judge, moody" in objection.message

@@ -12,7 +12,7 @@ from rich.text import Text
 from schemas.batch import BatchStatus
 from schemas.window import parse_window
 from worker.cli import options
-from worker.cli.console import WIDE, console, facts_of, moment, safe, table_of, write_text
+from worker.cli.console import console, facts_of, moment, safe, write_text
 from worker.cli.exits import OK
 from worker.cli.help import argument, option
 from worker.cli.progress import all_wait, counts_of, window_text
@@ -119,25 +119,14 @@ def _show_batches(present: Overview, workers: Mapping[str, WorkerProcess]) -> No
 
 
 def show(out: Console, batches: Sequence[BatchStatus]) -> None:
-    """A line a batch, or two where the terminal is narrow."""
+    """Two lines a batch: an id that is cut in two can't be copied, and a narrow terminal has no room for a table."""
     now = datetime.now(UTC)
     if not batches:
         out.print("no batches yet")
-    elif out.width >= WIDE:
-        # An id that is cut in two can't be copied.
-        table = table_of(
-            "batch", "state", "final", "jobs", "cost", "age", "name", whole={"batch", "state", "final", "age"}
-        )
-        for each in batches:
-            final = f"{each.final:,} of {each.jobs:,}"
-            cells = (str(each.batch_id), state_of(each, now), final, counts_of(each), money(each), age_of(each, now))
-            table.add_row(*cells, safe(each.name or ""))
-        out.print(table)
-    else:
-        for each in batches:
-            out.print(Text(f"{each.batch_id}  {state_of(each, now):<9}  {age_of(each, now)}"))
-            name = f"{each.name}: " if each.name else ""
-            out.print(safe(f"  {name}{each.final:,} of {each.jobs:,} final, {counts_of(each)}; cost {money(each)}"))
+    for each in batches:
+        out.print(Text(f"{each.batch_id}  {state_of(each, now):<9}  {age_of(each, now)}"))
+        name = f"{each.name}: " if each.name else ""
+        out.print(safe(f"  {name}{each.final:,} of {each.jobs:,} final, {counts_of(each)}; cost {money(each)}"))
 
 
 def _staff(own: Collection[int], present: Iterable[str]) -> str:

@@ -1,11 +1,7 @@
-"""``nightdesk erase``, ``prune`` and ``clean``: remove the content of jobs, or the jobs; what of a home takes how much disk."""
+"""``nightdesk erase``, ``prune`` and ``clean``: remove the content of jobs, or the jobs; what of the ledger takes how much disk."""
 
-import os
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from dataclasses import asdict
-from pathlib import Path
 from typing import Annotated
 from uuid import UUID
 
@@ -22,9 +18,8 @@ from worker.cli.console import console, table_of
 from worker.cli.exits import INCOMPLETE, OK
 from worker.cli.help import option
 from worker.cli.progress import reporting
-from worker.cli.session import Session, session
+from worker.cli.session import session
 from worker.cli.terminal import tell, write_json
-from worker.ledger.disk_space import LedgerSize
 from worker.operations import content_removal
 from worker.operations.content_removal import ErasureScope, PruneScope, Removal
 from worker.operations.counts import cost, count_of
@@ -155,7 +150,7 @@ def clean(
     ] = False,
     as_json: options.Json = False,
 ) -> int:
-    """Show what takes how much disk; with --shrink, give what is freed back to it.
+    """Show what of the ledger takes how much disk; with --shrink, give what is freed back to it.
 
     'prune --rows' deletes old jobs with all their rows, 'erase' the content of chosen ones. Freed space is used again by
     new jobs, also without --shrink.
@@ -167,14 +162,15 @@ def clean(
                 raise InputError("--shrink stops all work on the ledger: 'nightdesk down' first, then clean again")
             opened.on_ledger(lambda ledger: ledger.space.give_back())
         size = opened.on_ledger(lambda ledger: ledger.space.measure()) if shrink else before
-        folders = _folders(opened)
     given_back = max(0, before.database - size.database)
     if as_json:
-        write_json({"ledger": asdict(size), "folders": folders, "given_back_bytes": given_back})
+        write_json({"ledger": asdict(size), "given_back_bytes": given_back})
         return OK
     table = table_of("", "")
-    for text, count in _parts(size, folders):
-        table.add_row(f"{decimal(count):>10}", Text(text))
+    table.add_row(f"{decimal(size.database):>10}", Text("the ledger (database)"))
+    for name, count in size.tables.items():
+        if name in _CONTENTS and count >= LEAST_SHOWN:
+            table.add_row(f"{decimal(count):>10}", Text(f"  of it {_CONTENTS[name]} ({name})"))
     console().print(table)
     tell(
         f"{decimal(given_back)} given back to the disk"
@@ -182,33 +178,3 @@ def clean(
         else "to delete old jobs: nightdesk prune --rows --older-than 90d"
     )
     return OK
-
-
-def _folders(opened: Session) -> dict[str, int]:
-    """The bytes of the folders of a home that hold some."""
-    names: tuple[str, ...] = ("logs", "spool", "uploads", "local/logs")
-    if opened.settings.embedded():
-        # The write-ahead log is used again and again, and is most of a small ledger.
-        names += ("local/data/valkey", "local/data/postgres/pg_wal")
-    return {name: size for name in names if (size := folder_bytes(opened.state.root / name))}
-
-
-def folder_bytes(folder: Path) -> int:
-    """The bytes that the files in a folder take; 0 where it is none or may not be read."""
-    blocks = 0
-    for place, _, names in os.walk(folder):
-        for name in names:
-            # Files come and go while servers run.
-            with suppress(OSError):
-                blocks += Path(place, name).lstat().st_blocks
-    return blocks * 512
-
-
-def _parts(ledger: LedgerSize, folders: Mapping[str, int]) -> Iterator[tuple[str, int]]:
-    """The parts of a home with their bytes: the database, its large tables, folders."""
-    yield "the ledger (database)", ledger.database
-    for name, size in ledger.tables.items():
-        if name in _CONTENTS and size >= LEAST_SHOWN:
-            yield f"  of it {_CONTENTS[name]} ({name})", size
-    for name, size in folders.items():
-        yield f"{name}/ of the home", size
