@@ -72,7 +72,7 @@ class QualityConstants(Submitted):
     )
 
     subject_log_odds: Annotated[float, Field(ge=-20, le=20)] = _constant(
-        -0.5,
+        -0.3,
         "least log-odds that the evidence is about the subject of the question",
         "chosen: below 0, where the offline provider abstains, because a model may use other words",
     )

@@ -276,8 +276,7 @@ def _evidence(processed: Processed, grounding: Grounding) -> list[tuple[int, Spa
 
 def _is_about(request: JobRequest, evidence: Sequence[tuple[int, Span]], constants: QualityConstants) -> bool:
     """Tells whether the evidence is about the question's subject; True for evidence in another language."""
-    previous = request.conversation_history[-1][0] if request.conversation_history else ""
-    if is_about(request.query, previous, request.context, evidence, constants.subject_log_odds):
+    if is_about(request, evidence, constants.subject_log_odds):
         return True
     language = language_of(request.query)
     text = " ".join(request.context[source].content[span.start : span.end] for source, span in evidence)

@@ -45,7 +45,7 @@ def scenario(database_url: str, work: Callable[[PostgresLedger], Awaitable[None]
 
 
 async def answered(
-    ledger: PostgresLedger, tenant: str, count: int = CALLS, provider: str = "extractive", model: str = "extractive-4"
+    ledger: PostgresLedger, tenant: str, count: int = CALLS, provider: str = "extractive", model: str = "extractive-5"
 ) -> object:
     """A batch whose jobs have an answer each."""
     batch = make_batch(tenant)
@@ -74,7 +74,7 @@ def test_averages_are_those_of_the_tenant_and_of_calls_before_a_moment(database_
         batch_id = await answered(ledger, "desk")
         await answered(ledger, "other", 3)
         (past,) = (await ledger.history.past("desk")).calls
-        assert (past.provider, past.model, past.prompt, past.calls) == ("extractive", "extractive-4", "grounded", CALLS)
+        assert (past.provider, past.model, past.prompt, past.calls) == ("extractive", "extractive-5", "grounded", CALLS)
         assert (past.output_tokens, past.input_tokens, past.cached) == (40 * CALLS, 90 * CALLS, 45 * CALLS)
         assert (past.counted, past.billed) == (100 * CALLS, 90 * CALLS)
         status = await ledger.reading.batch_status(batch_id)

@@ -275,7 +275,7 @@ def test_an_abstention_is_a_refusal_to_fill_a_schema(client: openai.OpenAI, hand
     assert plain.output_text == "Not there.", "without a schema it is a text"
 
 
-@pytest.mark.parametrize("model", ["nightdesk", "extractive", "extractive-4"])
+@pytest.mark.parametrize("model", ["nightdesk", "extractive", "extractive-5"])
 def test_the_offline_provider_is_not_asked_to_fill_a_schema(client: openai.OpenAI, model: str) -> None:
     with pytest.raises(openai.BadRequestError, match="fills no schema"):
         client.responses.parse(model=model, input=INPUT, text_format=Period)
@@ -507,7 +507,7 @@ def test_models_are_listed_and_others_refused(client: openai.OpenAI) -> None:
     assert "writer" in [model.id for model in models]
     assert models._request_id is not None
     assert models._request_id.startswith("req_")
-    for name in ("nightdesk", "extractive", "extractive:extractive-4", "extractive-4"):
+    for name in ("nightdesk", "extractive", "extractive:extractive-5", "extractive-5"):
         assert client.models.retrieve(name).id == name
     for name in ("gpt-5", "nosuch", "nosuch:xx", "extractive:gpt-5", "org/model"):
         asks = (

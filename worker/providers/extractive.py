@@ -18,19 +18,7 @@ from schemas.generation import AnswerProtocol
 from schemas.job import GenerationConfig, JobRequest
 from schemas.model_call import Completion, FinishReason, Prompt, ProviderSnapshot, SourcePart, Usage
 from tasks.ports import Answered, Call, Listener
-from tasks.questions.subject import (
-    EXPECTED,
-    UNKNOWN_SUBJECT,
-    Masks,
-    Question,
-    SubjectScore,
-    is_expected,
-    is_unknown,
-    lacks_kind,
-    mask_source,
-    numbers_in_range,
-    read_question,
-)
+from tasks.questions.subject import Masks, Question, SubjectScore, mask_source, read_question
 from tasks.text.language import SUPPORTED, language_tables
 from tasks.text.source_index import SourceIndex, index_source
 from worker.providers.quotable import Piece, Reader, steps_around
@@ -41,12 +29,10 @@ from worker.providers.vendor_models import OFFLINE_MODEL
 
 MOST_EXCERPTS = 3
 """Excerpts of an answer; the steps of one list count as one."""
-WITHIN_BEST = 1.2
+WITHIN_BEST = 1.3
 """Log-odds below the best excerpt at which a further one is still quoted."""
-NEW_WORDS = 1.5
-"""Log-odds for an excerpt with all words of the question that the ones before it lack."""
 _MOST_READ = 10
-"""Sentences that are read closely, best first."""
+"""Sentences that are read as quotes, best first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +51,11 @@ class Excerpt:
 
 
 class _Candidate(NamedTuple):
-    """A sentence with the bits of its words and a score for each part of the question."""
+    """A sentence of a source with its score; they sort best first."""
 
+    loss: float
     number: int
     position: int
-    inside: int
-    scores: list[float]
 
 
 class _Source(NamedTuple):
@@ -89,119 +74,56 @@ def choose(request: JobRequest, parts: Sequence[SourcePart]) -> list[Excerpt]:
         request: the job.
         parts: the part of each source in the prompt, by number.
     """
-    previous = request.conversation_history[-1][0] if request.conversation_history else ""
-    questions = read_question(request.query, previous)
-    if not questions:
+    question = read_question(request)
+    if question is None:
         return []
-    scorers = [SubjectScore(question) for question in questions]
-    titles = [request.context[part.source_index].metadata.get("title") for part in parts]
-    is_shared_title = len(titles) > 1 and len(set(map(str, titles))) == 1
-    sources = [_read(request, part, questions[0], is_shared_title=is_shared_title) for part in parts]
-    least = UNKNOWN_SUBJECT if is_unknown(questions, [source.masks for source in sources]) else 0.0
-    candidates = [
+    scorer = SubjectScore(question)
+    sources = [_read(request, part, question) for part in parts]
+    candidates = sorted(
         candidate
         for number, (part, source) in enumerate(zip(parts, sources, strict=True), start=1)
-        for candidate in _candidates(number, part, source, scorers)
-    ]
-    candidates.sort(key=lambda candidate: (-max(candidate.scores), candidate.number, candidate.position))
-    chosen = _best(list(_read_closely(questions, candidates, sources)), scorers, sources, least)
-    if all(lacks_kind(question, [excerpt.piece.text for excerpt in chosen]) for question in questions):
-        return []
+        for candidate in _candidates(number, part, source, scorer)
+    )
+    chosen = _best(candidates, sources)
     if any(excerpt.piece.step for excerpt in chosen) and _asks_for_steps().search(request.query):
         chosen = [step for excerpt in chosen for step in _whole_list(excerpt, sources[excerpt.number - 1].content)]
     return _in_reading_order(chosen)
 
 
-def _read(request: JobRequest, part: SourcePart, question: Question, *, is_shared_title: bool) -> _Source:
+def _read(request: JobRequest, part: SourcePart, question: Question) -> _Source:
     source = request.context[part.source_index]
     index = index_source(source.content)
-    masks = mask_source(question, index, source.metadata, is_shared_title=is_shared_title)
-    return _Source(source.content, index, Reader(source.content, index.spans), masks)
+    reader = Reader(source.content, index.spans)
+    return _Source(source.content, index, reader, mask_source(question, index, source.metadata))
 
 
-def _candidates(
-    number: int, part: SourcePart, source: _Source, scorers: Sequence[SubjectScore]
-) -> Iterator[_Candidate]:
+def _candidates(number: int, part: SourcePart, source: _Source, scorer: SubjectScore) -> Iterator[_Candidate]:
     """The sentences of a source in the prompt that have a word of the question, or are next to one."""
     masks, headers = source.masks, source.reader.headers
     around = [0, *masks.passages, 0]
-    score_memo: dict[tuple[int, int], list[float]] = {}
-    spans = source.passages.spans
-    for position, own in enumerate(masks.passages):
-        inside, beside = own, around[position] | around[position + 2]
+    for position, (start, end) in enumerate(source.passages.spans):
+        inside, beside = masks.passages[position], around[position] | around[position + 2]
         if headers and (header := headers.get(position)) is not None:
             # The names of its columns are part of a row; the rows around it are about other things.
-            start, end = spans[position]
-            in_range = numbers_in_range(scorers[0].question, source.content[start:end])
-            inside, beside = own | masks.passages[header] | in_range, 0
-        if (inside or beside) and part.start <= spans[position][0] and spans[position][1] <= part.end:
-            scores = score_memo.get((inside, beside))
-            if scores is None:
-                scores = score_memo[inside, beside] = [scorer.score(inside, beside, masks) for scorer in scorers]
-            yield _Candidate(number, position, inside, scores)
+            inside, beside = inside | masks.passages[header], 0
+        if (inside or beside) and part.start <= start and end <= part.end:
+            yield _Candidate(-scorer.score(inside, beside, masks), number, position)
 
 
-def _read_closely(
-    questions: Sequence[Question], candidates: Sequence[_Candidate], sources: Sequence[_Source]
-) -> Iterator[_Candidate]:
-    """The candidates that may be chosen, best first, with ``EXPECTED`` in their scores."""
-    best = -math.inf
-    for candidate in candidates[:_MOST_READ]:
-        if max(candidate.scores) + EXPECTED + NEW_WORDS / 2 < best - WITHIN_BEST:
-            break
-        source = sources[candidate.number - 1]
-        start, end = source.passages.spans[candidate.position]
-        text = source.content[start:end]
-        scores = [
-            score + EXPECTED * is_expected(question, text)
-            for question, score in zip(questions, candidate.scores, strict=True)
-        ]
-        best = max(best, *scores)
-        yield candidate._replace(scores=scores)
-
-
-def _best(
-    candidates: list[_Candidate], scorers: Sequence[SubjectScore], sources: Sequence[_Source], least: float
-) -> list[Excerpt]:
-    """The best excerpt for each part of the question, and further ones that are nearly as good or add words.
-
-    Empty when even the best one does not reach the least log-odds.
-    """
+def _best(candidates: Sequence[_Candidate], sources: Sequence[_Source]) -> list[Excerpt]:
+    """The best excerpt, and further ones that are nearly as good; none where even the best is about another subject."""
     chosen: list[Excerpt] = []
-    covered = 0
-    best: float | None = None
-    parts = sorted(
-        range(len(scorers)), key=lambda part: -max([candidate.scores[part] for candidate in candidates] or [0])
-    )
-    while candidates and len(chosen) < MOST_EXCERPTS:
-        gains = [_gain(candidate, covered, scorers, parts[0] if parts else None) for candidate in candidates]
-        at = gains.index(max(gains))
-        if best is None and gains[at] < least:
-            return []
-        if best is not None and gains[at] < best - WITHIN_BEST:
-            if not parts:
-                break
-            parts.pop(0)
+    least = 0.0
+    for loss, number, position in candidates[:_MOST_READ]:
+        if -loss < least or len(chosen) == MOST_EXCERPTS:
+            break
+        piece = sources[number - 1].reader.read(position)
+        if piece is None or not _adds(excerpt := Excerpt(number, piece), chosen):
             continue
-        candidate = candidates.pop(at)
-        piece = sources[candidate.number - 1].reader.read(candidate.position)
-        if piece is None:
-            continue
-        best = gains[at] if best is None else best
-        parts = parts[1:]
-        excerpt = Excerpt(candidate.number, piece)
-        if _adds(excerpt, chosen):
-            chosen.append(excerpt)
-            covered |= candidate.inside
+        if not chosen:
+            least = -loss - WITHIN_BEST
+        chosen.append(excerpt)
     return chosen
-
-
-def _gain(candidate: _Candidate, covered: int, scorers: Sequence[SubjectScore], part: int | None) -> float:
-    """The score of a candidate for a part of the question; without one, for all parts and with its new words."""
-    if part is not None:
-        return candidate.scores[part]
-    new = max(scorer.weight(candidate.inside & ~covered) for scorer in scorers)
-    return max(candidate.scores) + NEW_WORDS * new
 
 
 def _adds(excerpt: Excerpt, chosen: Sequence[Excerpt]) -> bool:

@@ -6,7 +6,7 @@ DEFAULT_MODELS = {"openai": "gpt-6-luna", "openai_decisions": "gpt-6-luna", "ant
 """Per kind of provider: the small current models, priced for bulk (names as in openai 3.54 and anthropic 2.12); for
 decisions the only one that OpenAI has."""
 
-OFFLINE_MODEL = "extractive-4"
+OFFLINE_MODEL = "extractive-5"
 """The one model of the offline provider: the version of its rules, which changes whenever an answer could."""
 
 CHEAP_JUDGES: dict[str, tuple[str, str | None]] = {

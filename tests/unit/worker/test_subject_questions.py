@@ -165,21 +165,6 @@ def test_it_abstains_where_no_source_says_it(sources: Any, query: str) -> None:
     assert not quote(sources, query)
 
 
-PLAN = [
-    {
-        "content": "For lenses the plan pays up to $180 in 24 months. Crutches are paid at 80%.",
-        "title": "Essential Plan",
-        "metadata": {"section": "Vision and aids"},
-    },
-    {"content": "Treatment by doctors is paid at 80%. Medicines count as treatment.", "title": "Essential Plan"},
-]
-
-
-def test_the_title_that_all_sources_share_names_no_subject() -> None:
-    assert not quote(PLAN, "What is the maximum the Essential Plan pays for a pair of hearing aids?")
-    assert "$180" in quote(PLAN, "What is the maximum the Essential Plan pays for lenses?")
-
-
 def test_most_words_of_the_subject_are_in_some_source() -> None:
     sources = [
         {"content": "We pay up to $500 for belongings in your car.", "title": "Motor Comfort"},
@@ -187,24 +172,3 @@ def test_most_words_of_the_subject_are_in_some_source() -> None:
     ]
     assert not quote(sources, "Can I insure the wall box in my garage for my electric car, and up to what amount?")
     assert "$500" in quote(sources, "Up to what amount are belongings in my car covered?")
-
-
-@pytest.mark.parametrize(
-    ("query", "without", "answering"),
-    [
-        ("When does the pool open?", "The pool has 3 basins.", "The pool opens in May."),
-        ("When was the pool opened?", "The pool has 3 basins.", "The pool was opened in 1998, with 3 basins."),
-        ("When may the pool be closed?", "The pool has 3 basins.", "The pool may be closed if the water is cold."),
-        ("Wann öffnet das Schwimmbad?", "Das Schwimmbad hat 3 Becken.", "Das Schwimmbad öffnet im Mai."),
-        ("Quand ouvre la piscine ?", "La piscine a 3 bassins.", "La piscine ouvre en mai."),
-        ("When does the pool open?", "The pool has 3 basins.", "The pool opens its doors at nine."),
-        ("When does the pool open?", "The pool has nine basins.", "The pool opens on Mondays."),
-        ("Wann öffnet das Schwimmbad?", "Das Schwimmbad hat 3 Becken.", "Das Schwimmbad öffnet um neun."),
-        ("Quand ouvre la piscine ?", "La piscine a 3 bassins.", "La piscine ouvre à neuf heures."),
-        ("¿Cuándo abre la piscina?", "La piscina tiene 3 vasos.", "La piscina abre a las nueve."),
-        ("¿Cuándo abre la piscina?", "La piscina tiene 3 vasos.", "La piscina abre en mayo."),
-    ],
-)
-def test_a_number_is_no_time(query: str, without: str, answering: str) -> None:
-    assert not quote([without], query)
-    assert quote([answering], query) == answering
