@@ -137,14 +137,13 @@ def main() -> None:
                     _try_keyboard(watched, pages)
                     _try_long_job(watched, pages)
                     _try_live_progress(watched, home, Path(directory), options.screenshots)
-                    judged = _review(watched, batch)
+                    _review(watched, batch)
                     reports = _try_reports(browser, home, Path(directory), (batch, special), options.report)
                     _try_login(watched, home, options.screenshots)
                     browser.close()
                 if options.screenshots is not None:
                     _save_sheets(watched.shots, options.screenshots)
                 assert not watched.faults + reports, "\n".join(watched.faults + reports)
-            _calibrate(home, Path(directory), judged)
         finally:
             nightdesk(home, "down", codes=(0, 1))
     print("all pages hold")  # noqa: T201 - the result of the command
@@ -353,7 +352,7 @@ def _try_orders(watched: Watched, pages: dict[str, str], pictures: Path | None) 
     _try_pages(watched, pages, pictures, open_details="details.order")
 
 
-def _review(watched: Watched, batch: str) -> int:
+def _review(watched: Watched, batch: str) -> None:
     """Judges the queue from the page alone: every claim of the worst, then other answers as a whole."""
     with watched.context(viewport=SIZES["desktop"]) as context:
         page = context.new_page()
@@ -362,11 +361,9 @@ def _review(watched: Watched, batch: str) -> int:
         caught = sum(name.startswith("worst-") for name in first)
         print(f"of the {WORST} worst of {ALL:,} answers {caught} are the first of the queue")  # noqa: T201
         assert caught >= WORST - 1, first
-        judged = 0
         page.get_by_role("link", name="Begin with the first").click()
         for number in range(WORST):
             claims = page.locator(".claims li").count()
-            judged += claims
             for claim in range(claims):
                 page.locator(".claims li").nth(claim).get_by_role("button", name="Reject").click()
                 page.wait_for_load_state()
@@ -375,7 +372,6 @@ def _review(watched: Watched, batch: str) -> int:
             page.get_by_role("link", name="Next answer").first.click()
         page.goto(f"{watched.address}/view/review?batch={batch}")
         sample = [str(link.get_attribute("href")) for link in page.locator("main table").nth(1).locator("th a").all()]
-        judged += len(sample)
         page.goto(watched.address + sample[0])
         for link in sample:
             assert page.url.startswith(watched.address + link.partition("?")[0]), (
@@ -385,7 +381,6 @@ def _review(watched: Watched, batch: str) -> int:
             page.get_by_role("group", name="Your label on the answer").get_by_role("button", name="Accept").click()
             page.wait_for_load_state()
             page.get_by_role("link", name="Next answer").first.click()
-        return judged
 
 
 def _try_reports(
@@ -400,16 +395,6 @@ def _try_reports(
         try_report(browser, path, watched, pictures if number == 0 else None)
         faults += watched.faults
     return faults
-
-
-def _calibrate(home: Path, directory: Path, judged: int) -> None:
-    labels = directory / "labels.jsonl"
-    nightdesk(home, "label", "export", "-o", str(labels))
-    exported = [json.loads(line) for line in labels.read_text().splitlines()]
-    assert len(exported) == judged, (len(exported), judged)
-    assert {line["label"] for line in exported} == {0, 1}
-    finished = nightdesk(home, "calibrate", str(labels), "-o", str(directory / "calibration.json"))
-    print(finished.stdout + finished.stderr)  # noqa: T201 - a part of the result
 
 
 if __name__ == "__main__":

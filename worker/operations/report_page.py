@@ -63,16 +63,21 @@ def visible(value: Any) -> Any:
     return value.translate(_TURNS)
 
 
-def page(document: dict[str, Any]) -> str:
-    """The page of a report's document."""
-    environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent),
+def make_environment(folder: Path) -> Environment:
+    """Renders the templates of a folder: what they did not make themselves is escaped, and its invisible turns are shown."""
+    return Environment(
+        loader=FileSystemLoader(folder),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
         finalize=visible,
     )
+
+
+def page(document: dict[str, Any]) -> str:
+    """The page of a report's document."""
+    environment = make_environment(Path(__file__).parent)
     environment.filters.update(
         cost=cost,
         amount=amount,

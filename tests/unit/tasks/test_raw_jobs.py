@@ -1,6 +1,5 @@
 """A job as anybody writes it becomes the same request through every door."""
 
-import json
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +11,7 @@ from schemas.batch import BatchRequest
 from schemas.job import GenerationConfig, JobRequest, Sampling, SourceContext
 from schemas.quality import QualityConstants
 from tasks.errors import InputError
-from tasks.raw_jobs import read_job, shorten_metadata
+from tasks.raw_jobs import read_job
 from tasks.raw_jobs.nested import questions_of
 from tasks.raw_jobs.printed import structure_of
 from tasks.submit import parse_request, validated
@@ -171,24 +170,6 @@ def test_a_whole_page_beside_its_snippet_is_left_out_and_told() -> None:
     request, warnings = parse_request({"query": "Why?", "search_results": pages})
     assert [each.metadata for each in request.context] == [{"page_last_modified": '"' * 9_000, "rank": 1}] * 2
     assert warnings == ["the metadata of some sources is too long, and of it is left out: 'page_result'"]
-
-
-def test_metadata_of_many_texts_is_shortened_by_one_look_at_each(monkeypatch: pytest.MonkeyPatch) -> None:
-    written: list[str] = []
-    dumps = json.dumps
-
-    def count(value: Any, **options: Any) -> str:
-        written.append(text := dumps(value, **options))
-        return text
-
-    monkeypatch.setattr("tasks.raw_jobs.json.dumps", count)
-    about = {f"key {number}": "x" * 200 for number in range(2_000)}
-    job: dict[str, Any] = {"context": [{"content": "a.", "metadata": dict(about)}]}
-    names = shorten_metadata(job)
-    kept = job["context"][0]["metadata"]
-    assert about == {**kept, **{name: about[name] for name in names}}
-    assert 99_000 < len(dumps(kept)) <= 100_000
-    assert sum(map(len, written)) <= 2 * len(dumps(about))
 
 
 @pytest.mark.parametrize(
@@ -371,13 +352,6 @@ def test_a_key_too_long_for_metadata_is_left_out_and_told() -> None:
 def test_a_name_inside_of_metadata_is_no_source() -> None:
     request, _ = parse_request({"query": "Why?", "metadata": {"documents": ["x"]}, "facts": {"document": "lease.pdf"}})
     assert request.context == ()
-
-
-def test_another_spelling_of_a_name_that_is_there_stays_metadata() -> None:
-    request = request_of(Query="What?", context=["Because."], Context="x")
-    assert request.metadata == {"Query": "What?", "Context": "x"}
-    with pytest.raises(InputError, match="another name of 'query'"):
-        parse_request({"Question": "Why?", "Prompt": "What?"})
 
 
 @pytest.mark.parametrize("number", [17, 17.0, "17"])

@@ -2,7 +2,6 @@ import gzip
 import io
 import json
 import os
-import sys
 import threading
 import tracemalloc
 from contextlib import nullcontext
@@ -176,13 +175,6 @@ def test_a_pipe_is_read_to_its_end_before_the_first_job(tmp_path: Path) -> None:
     writer.join(5)
     assert not writer.is_alive()
     assert len(list(jobs)) == 1
-
-
-def test_standard_input_has_its_name_in_messages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = write_lines(tmp_path / "in", job(), "{")
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(path.open("rb")))
-    (bad,) = refused(intake("-"))
-    assert bad.place == "standard input, line 2"
 
 
 def test_files_are_checked_before_anything_is_started(tmp_path: Path) -> None:

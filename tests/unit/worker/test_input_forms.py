@@ -5,7 +5,6 @@ import gzip
 import io
 import json
 import re
-import shlex
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -18,7 +17,6 @@ from tasks.errors import InputError
 from tasks.ports import NewBatch
 from worker.operations.file_intake import InputOrder, Intake
 from worker.operations.input_columns import ColumnMap, harmless, restore
-from worker.operations.input_rows import reading
 
 ROWS = [
     {"id": "a", "question": "When is rent due?", "documents": ["On the first day."], "reference": "the first"},
@@ -115,15 +113,6 @@ def test_utf_32_is_refused_unless_it_is_named(tmp_path: Path, encoding: str) -> 
     path = file(tmp_path, ("" if encoding == "utf-32" else "\ufeff").join(["", table(ROWS)]).encode(encoding))
     with pytest.raises(InputError, match="is UTF-32; save it as UTF-8"):
         Read(path)
-
-
-@pytest.mark.parametrize("content", [table(ROWS), json.dumps(ROWS), "\n".join(map(json.dumps, ROWS))])
-def test_a_reader_that_stops_half_way_leaves_nothing_to_complain_of(tmp_path: Path, content: str) -> None:
-    # What is raised while it is cleared away would fail this test.
-    with reading(str(file(tmp_path, content)), lambda names: "question" in names) as read:
-        assert next(read.rows).error is None
-    with pytest.raises(StopIteration):
-        next(read.rows)
 
 
 def test_lines_with_the_names_of_others_are_told_once(tmp_path: Path) -> None:
@@ -260,14 +249,6 @@ def test_text_in_another_encoding_is_read_by_its_mark_or_once_it_is_named(tmp_pa
     assert "--encoding cp1252" in problem
 
 
-def test_a_column_that_is_not_there_is_named(tmp_path: Path) -> None:
-    path = file(tmp_path, "query,kontext\nWhy?,x\n")
-    with pytest.raises(
-        InputError, match="has no 'kontxt', which --map names, in its first 1 row; they have 'query', 'kontext'"
-    ):
-        Read(path, "sources=kontxt")
-
-
 @pytest.mark.parametrize("option", ["frage", "=a", "query=", "colour=a", "config.colour=a"])
 def test_a_wrong_mapping_is_named(option: str) -> None:
     with pytest.raises(InputError, match="--map '"):
@@ -358,10 +339,7 @@ def test_an_option_is_typed_without_the_fault_of_what_it_names(tmp_path: Path) -
     "row",
     [
         {"outputs": {"response": "It is so, as everybody knows."}},
-        {"meta": {"question_template": "Why is that so?", "subject": "law"}},
         {"steps": [{"input": "Why is that so?", "output": {"role": "assistant", "content": "It is so."}}]},
-        {"output_text": "It is so."},
-        {"model1": {"name": "m", "response": "It is so.", "critiques": ["It is too short."]}},
         {"input": [{"role": "user", "content": "Why is that so?"}], "query": None},
         {"found": [{"url": "https://a.example/long.html", "kind": "web"}]},
     ],
@@ -369,14 +347,6 @@ def test_an_option_is_typed_without_the_fault_of_what_it_names(tmp_path: Path) -
 def test_an_option_is_typed_for_sources_alone(tmp_path: Path, row: dict[str, Any]) -> None:
     with pytest.raises(InputError, match="give them in 'context'"):
         Read(file(tmp_path, lines({"query": "Why?", **row})))
-
-
-def test_an_option_is_typed_as_a_shell_reads_it(tmp_path: Path) -> None:
-    path = file(tmp_path, lines({"query": "Why?", "belege": [{"der Absatz": "Because.", "Kopf": "T"}]}))
-    with pytest.raises(InputError) as stop:
-        Read(path)
-    options = shlex.split(str(stop.value).partition("from there: ")[2].partition(". Nothing")[0])
-    assert [job[2] for job in Read(path, *options[1::2]).jobs] == [["Because."]]
 
 
 def test_what_is_taken_for_right_is_offered_as_no_source(tmp_path: Path) -> None:
@@ -425,33 +395,6 @@ def test_a_table_that_begins_with_a_job_is_told_from_one_with_unknown_names(tmp_
         InputError, match=r"its first row must name the columns, and reads like a job: 'Is my .*query,context"
     ):
         Read(file(tmp_path, content))
-
-
-def test_a_column_is_offered_by_the_longest_of_its_values(tmp_path: Path) -> None:
-    rows = [
-        {"frage": "Why so?", "policy": "Because it is so, and has been so for long.", "note": "Tell the police."},
-        {"frage": "Who so?", "policy": "They.", "note": ""},
-    ]
-    with pytest.raises(InputError, match="--map query=frage --map sources=policy"):
-        Read(file(tmp_path, table(rows)))
-
-
-def test_what_stands_beside_the_questions_of_a_line_goes_with_each(tmp_path: Path) -> None:
-    row = {"story": "It closes at noon.", "qas": [{"question": "When?"}, {"question": "Why?"}]}
-    read = Read(file(tmp_path, lines(row, row)), "sources=story")
-    assert [job[1:] for job in read.jobs] == [("When?", ["It closes at noon."]), ("Why?", ["It closes at noon."])] * 2
-
-
-def test_questions_about_a_story_are_asked_of_it(tmp_path: Path) -> None:
-    row = {
-        "story": "It closes at noon.",
-        "questions": [{"input_text": "When?", "turn_id": 1}, {"input_text": "Why?", "turn_id": 2}],
-        "answers": [{"input_text": "At noon.", "turn_id": 1}, {"input_text": "unknown", "turn_id": 2}],
-    }
-    assert [job[1:] for job in Read(file(tmp_path, lines(row))).jobs] == [
-        ("When?", ["It closes at noon."]),
-        ("Why?", ["It closes at noon."]),
-    ]
 
 
 @pytest.mark.parametrize("answer", [{}, {"response": "At noon."}])
@@ -523,13 +466,6 @@ def test_a_column_that_means_something_else_is_kept_by_an_option(tmp_path: Path)
     )
     read = Read(path, "metadata.priority=priority")
     assert read.requests[0]["metadata"] == {"priority": "P2"}
-
-
-def test_a_key_of_spans_is_no_member_of_a_source(tmp_path: Path) -> None:
-    row = {"context.span_id": "s", "input.value": "Why?", "retrieval.documents": [{"document.content": "Because."}]}
-    read = Read(file(tmp_path, lines(row)), "query=input.value", "sources=retrieval.documents")
-    assert [job[1:] for job in read.jobs] == [("Why?", ["Because."])]
-    assert read.requests[0]["metadata"] == {"context.span_id": "s"}
 
 
 def test_one_row_with_a_question_is_enough(tmp_path: Path) -> None:
@@ -708,9 +644,6 @@ def test_a_number_that_json_has_not_is_named_with_its_place(tmp_path: Path, name
         path = file(tmp_path, f"{before}{good},\n  {bad}{after}")
         with pytest.raises(InputError, match=f"{name} at line 2, column {column} is no value of JSON"):
             Read(path)
-    path = file(tmp_path, "[" + f"{good},\n" * 3_000 + f"{bad}]")
-    with pytest.raises(InputError, match=f"{name} at line 3001, column {column - 2} is no value of JSON"):
-        Read(path)
 
 
 def test_a_number_of_any_length_is_an_id_as_it_was_written(tmp_path: Path) -> None:

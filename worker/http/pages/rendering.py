@@ -2,19 +2,18 @@
 
 import base64
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from fastapi.responses import Response
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from schemas.grounding import Verdict
 from worker.operations.counts import cost, duration, spent_of, whole_number
 from worker.operations.overview import dollars
-from worker.operations.report_page import visible, word
+from worker.operations.report_page import make_environment, word
 
 _HERE = Path(__file__).parent
 
@@ -76,23 +75,8 @@ def _moment(at: datetime | str | None) -> Markup | str:
     return Markup('<time datetime="{}">{}</time>').format(moment.isoformat(), f"{moment:%Y-%m-%d %H:%M:%S} UTC")
 
 
-_FILTERS: dict[str, Callable[..., Any]] = {
+_environment = make_environment(_HERE / "templates")
+_environment.filters.update({
     "cost": cost, "usd": dollars, "spent": spent_of, "count": whole_number, "score": _score, "moment": _moment, "duration": duration, "word": word,
-}  # fmt: skip
-
-
-def _make_environment() -> Environment:
-    environment = Environment(
-        loader=FileSystemLoader(_HERE / "templates"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        finalize=visible,
-    )
-    environment.filters.update(_FILTERS)
-    environment.globals.update(style=_STYLE, script=_SCRIPT, icon=_ICON, verdicts=list(Verdict))
-    return environment
-
-
-_environment = _make_environment()
+})  # fmt: skip
+_environment.globals.update(style=_STYLE, script=_SCRIPT, icon=_ICON, verdicts=list(Verdict))
