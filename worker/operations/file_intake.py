@@ -82,8 +82,8 @@ class InputOrder:
     """None: any number of lines."""
     opened: Callable[[Iterator[Row]], Iterator[Row]] | None = None
     """Takes the jobs out of what is around them in each row; None: they are the rows, or in these."""
-    named: Callable[[InputError, Any], InputError] = lambda error, _: error
-    """Tells the fault of a job by the names that its producer knows."""
+    named: Callable[[InputError, Any], InputError] | None = None
+    """Tells the fault of a job by the names that its producer knows; None: they are those of a job."""
 
 
 @dataclass(slots=True)
@@ -188,7 +188,7 @@ class Intake:
                 raw = maker.job(row.value)
                 job = self._job(raw, position, row.place, defaults)
             except InputError as error:
-                if row.error is None:
+                if order.named is not None and row.error is None:
                     error = order.named(error, raw)
                 if (fault := self._common_fault(raw, error)) is not None:
                     self._common_faults[fault] += 1
