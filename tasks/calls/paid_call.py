@@ -304,7 +304,6 @@ def new_attempt(
         reserved_usd=call.reserve_usd,
         share=share,
         required=required,
-        urgent=job.priority > 0,
     )
 
 
@@ -334,7 +333,6 @@ def _closed(paid: OpenCall, failure: Failure | None = None, *, spent: bool = Fal
         spent=spent,
         failure=failure,
         facts=facts,
-        urgent=call.urgent,
         opening=call,
         **fields,
     )

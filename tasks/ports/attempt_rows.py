@@ -67,8 +67,6 @@ class NewAttempt:
     """None: neither takes the answer of another call nor gives its own."""
     required: bool = True
     """False: the job goes on without the call where the batch has no money for it, and is not held."""
-    urgent: bool = False
-    """It is not kept for others of its group."""
 
 
 class Opened(StrEnum):
@@ -211,8 +209,6 @@ class ClosedAttempt:
     then: Advance | None = None
     facts: CallFacts | None = None
     """None: no call was made by this process."""
-    urgent: bool = False
-    """It is not kept for others of its group."""
     opening: NewAttempt | None = None
     """What a ledger that lost the attempt gets it back from; None: it is closed by what the ledger itself says."""
 

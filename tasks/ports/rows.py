@@ -439,7 +439,6 @@ class FinalJob:
             else None,
             grounding_score=grounding.grounding_score if grounding else None,
             confidence=grounding.confidence if grounding else None,
-            urgent=job.priority > 0,
             streams=job.request.config.stream,
             traceparent=job.request.traceparent,
             ended_at=self.ended_at,
@@ -453,7 +452,6 @@ class FinalFacts:
     Attributes:
         timing_ms: the parts of its time that are not 0.
         claims: number of its claims by verdict; None: nothing was checked.
-        urgent: it is not kept until others are to be written.
         streams: readers may follow its text.
         traceparent: W3C trace context of the producer.
         ended_at: Unix time of its end.
@@ -469,7 +467,6 @@ class FinalFacts:
     claims: Mapping[str, int] | None
     grounding_score: float | None
     confidence: float | None
-    urgent: bool
     streams: bool
     traceparent: str | None
     ended_at: float

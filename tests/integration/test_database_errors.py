@@ -3,17 +3,13 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from datetime import timedelta
 from urllib.parse import urlsplit, urlunsplit
 
 import psycopg
 import pytest
 
-from schemas.states import Step
 from tasks.errors import LedgerError, LedgerUnavailable, SchemaMismatch, Unstorable
-from tests.builders import make_batch, make_jobs, make_request
 from worker.ledger.database import Database
-from worker.ledger.postgres import PostgresLedger
 from worker.ledger.schema_version import migrate
 
 
@@ -141,50 +137,6 @@ def test_of_several_hosts_the_one_that_takes_writes_is_used(database_url: str) -
         on_database(several, work)
     assert f"127.0.0.1:1,{server}" in str(refused.value)
     assert login.rpartition(":")[2] not in str(refused.value)
-
-
-async def test_an_urgent_statement_waits_for_no_connection_of_others(database_url: str) -> None:
-    database = Database(database_url, size=3, reserve=1, patience_s=5)
-    await database.open()
-    with psycopg.connect(database_url) as holder:
-        holder.execute("SELECT pg_advisory_lock(1)")
-        slow = [asyncio.ensure_future(database.rows("SELECT pg_advisory_lock_shared(1)")) for _ in range(3)]
-        await asyncio.sleep(0.05)
-        assert [row.one for row in await database.rows("SELECT 1 AS one", urgent=True)] == [1]
-        assert not any(statement.done() for statement in slow)
-        # Two have a connection, and the third no place: only then it is the pool that has none left.
-        holder.execute("SELECT pg_advisory_unlock(1)")
-        await asyncio.gather(*slow)
-    await database.close()
-
-
-async def test_a_statement_without_a_place_ends_as_one_without_a_connection(database_url: str) -> None:
-    database = Database(database_url, size=2, reserve=1, patience_s=0.2)
-    await database.open()
-    async with database.connection(60):
-        with pytest.raises(LedgerUnavailable, match="no connection came free"):
-            await database.rows("SELECT 1")
-    assert len(await database.rows("SELECT 1")) == 1
-    await database.close()
-
-
-async def test_a_few_jobs_with_an_urgent_one_are_accepted_while_others_have_all_other_connections(
-    database_url: str,
-) -> None:
-    migrate(database_url)
-
-    async with PostgresLedger(database_url, connections=2, reserve=1) as ledger:
-        jobs = [make_jobs(make_request("bulk?")), make_jobs(make_request("urgent?", priority=1))]
-        async with ledger._database.connection():
-            bulk = asyncio.ensure_future(ledger.submission.submit(make_batch(), jobs[:1]))
-            receipt = await asyncio.wait_for(ledger.submission.submit(make_batch(), jobs[1:]), 10)
-            assert receipt.job_ids == (jobs[1][0].id,)
-            assert not bulk.done()
-            leased = await asyncio.wait_for(
-                ledger.queue.lease(Step.GENERATE, "w", timedelta(seconds=60), 5, min_priority=1), 10
-            )
-            assert [job.job_id for job in leased] == [jobs[1][0].id]
-        assert (await bulk).job_ids == (jobs[0][0].id,)
 
 
 async def test_an_opening_that_is_cancelled_leaves_no_task_that_could_keep_its_loop(database_url: str) -> None:

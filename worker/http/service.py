@@ -160,18 +160,17 @@ async def open_service(
         client = redis.Redis.from_url(where.redis_url, socket_timeout=2, socket_connect_timeout=2)
         stack.push_async_callback(client.aclose)
         versions = Batcher[tuple[UUID, str], JobVersion | None](
-            "versions", ledger.tenancy.jobs, on_error=OnError.RAISE, wait=READ_WAIT, in_flight=CONNECTIONS, eager=True
+            "versions", ledger.tenancy.jobs, on_error=OnError.RAISE, wait=READ_WAIT, in_flight=CONNECTIONS
         )
-        stack.push_async_callback(versions.close, FINISH)
+        stack.push_async_callback(versions.close)
         results = Batcher[UUID, JobResult | None](
             "polls",
             partial(poll, ledger.reading),
             on_error=OnError.RAISE,
             wait=READ_WAIT,
             in_flight=CONNECTIONS,
-            eager=True,
         )
-        stack.push_async_callback(results.close, FINISH)
+        stack.push_async_callback(results.close)
         watch = JobWatch(ledger.tenancy)
         stack.push_async_callback(watch.close)
         lookout = Lookout(outage, client)

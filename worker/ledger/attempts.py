@@ -420,8 +420,7 @@ class PostgresAttempts(Store):
             **attempt_columns(chosen),
             **arrays(chosen, "batch_id", "reserved_usd", "required"),
         }
-        urgent = any(a.urgent for a in chosen)
-        rows = await self._db.rows(_OPEN, parameters, first=locks_of(chosen), urgent=urgent)
+        rows = await self._db.rows(_OPEN, parameters, first=locks_of(chosen))
         opened = {at: Opened(row.status) for at, row in zip(first, rows, strict=True)}
         return [opened.get(at, Opened.DUPLICATE) for at in range(len(attempts))]
 
@@ -439,11 +438,10 @@ class PostgresAttempts(Store):
         owners: set[Owner] = set()
         unknown: list[ClosedAttempt] = []
         for wave in _one_per_job(closed):
-            urgent = any(item.urgent for item in wave)
-            rows = await self._db.rows(_CLOSE, _closing_columns(wave), urgent=urgent)
+            rows = await self._db.rows(_CLOSE, _closing_columns(wave))
             if missing := _without_attempt(wave, rows):
                 first = _putting_back([item.opening for item in missing if item.opening is not None])
-                again = await self._db.rows(_CLOSE, _closing_columns(missing), first=first, urgent=urgent)
+                again = await self._db.rows(_CLOSE, _closing_columns(missing), first=first)
                 unknown += _without_attempt(missing, again)
                 rows += again
             for row in rows:

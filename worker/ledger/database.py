@@ -241,7 +241,6 @@ class Database:
         statement_s: float = STATEMENT_S,
         patience_s: float | None = None,
         repeats: bool = False,
-        reserve: int = 0,
         admit: Admit | None = None,
     ) -> None:
         """Make the pool, unopened.
@@ -252,15 +251,11 @@ class Database:
             statement_s: seconds that the answer of a statement is waited for, unless it names a time of its own.
             patience_s: keep all connections open, and wait no longer than this for one, or for its answer.
             repeats: the same few statements come again and again, so each is prepared and planned at its first use.
-            reserve: of the connections, those that only urgent statements get: bulk ones come without end, and take tens of
-                milliseconds each while the server is busy.
             admit: is given each new connection before its first statement; what it raises keeps the connection out.
         """
         self.url = database_url
         self._statement_s = statement_s if patience_s is None else patience_s
         self._admit = admit
-        self._wait_s = wait_s = POOL_WAIT.total_seconds() if patience_s is None else patience_s
-        self._places = asyncio.Semaphore(size - reserve) if reserve else None
         self._repeats = repeats
         self.pooled = False
         """A connection may be another one of the server's in each transaction: nothing is kept in its session."""
@@ -282,7 +277,7 @@ class Database:
             min_size=1 if patience_s is None else size,
             max_size=size,
             open=False,
-            timeout=wait_s,
+            timeout=POOL_WAIT.total_seconds() if patience_s is None else patience_s,
             kwargs=lambda: self._session,
             configure=self._configure,
             reconnect_timeout=5,
@@ -341,18 +336,16 @@ class Database:
         await self._pool.close()
 
     @asynccontextmanager
-    async def connection(
-        self, within_s: float = TRANSACTION_S, *, urgent: bool = False
-    ) -> AsyncIterator[AsyncConnection[Any]]:
+    async def connection(self, within_s: float = TRANSACTION_S) -> AsyncIterator[AsyncConnection[Any]]:
         """A connection for a statement or a transaction; driver errors leave it as ours (see ``translate``).
 
-        An urgent one has a connection that no other takes. Hung up when it is not given back in time: its user then gets ``LedgerUnavailable``.
+        Hung up when it is not given back in time: its user then gets ``LedgerUnavailable``.
 
         Raises: also ``psycopg.errors.UniqueViolation``, as it is: it names the index.
         """
         raise_lost = lost_cancellation()
         try:
-            async with self._place(urgent=urgent), self._take() as connection:
+            async with self._take() as connection:
                 raise_lost()
                 patience = asyncio.get_running_loop().call_later(within_s, hang_up, connection)
                 if self.pooled:
@@ -374,22 +367,6 @@ class Database:
         except (psycopg.Error, UnicodeEncodeError) as error:
             raise translate(error, self.url) from error
 
-    @asynccontextmanager
-    async def _place(self, *, urgent: bool) -> AsyncIterator[None]:
-        """A place among the statements that are not urgent."""
-        if urgent or self._places is None:
-            yield
-            return
-        try:
-            async with asyncio.timeout(self._wait_s):
-                await self._places.acquire()
-        except TimeoutError:
-            raise PoolTimeout(f"no connection came free within {self._wait_s:.0f} s") from None
-        try:
-            yield
-        finally:
-            self._places.release()
-
     def _take(self) -> AbstractAsyncContextManager[AsyncConnection[Any]]:
         """A connection of the pool, and its return."""
         return self._pool.connection()
@@ -401,13 +378,11 @@ class Database:
         *,
         first: First | None = None,
         within_s: float | None = None,
-        urgent: bool = False,
         unread: bool = False,
     ) -> list[Any]:
         """Run one statement and return its rows as named tuples; repeats it after a deadlock or a lost race.
 
-        An ``urgent`` statement waits for no other. ``first`` is a statement that takes locks, with its parameters: it goes before in the same transaction, so that this
-        one sees what the last holders wrote. Still one round trip. JSON comes as ``UnreadJson`` where the rows are for another
+        ``first`` is a statement that takes locks, with its parameters: it goes before in the same transaction, so that this one sees what the last holders wrote. Still one round trip. JSON comes as ``UnreadJson`` where the rows are for another
         process (``unread``).
 
         Raises: LedgerUnavailable, Unstorable (a value can't be kept), SchemaMismatch, LedgerError.
@@ -416,7 +391,7 @@ class Database:
 
         for remaining in reversed(range(CONFLICT_TRIES)):
             try:
-                async with self.connection(patience_s, urgent=urgent) as connection:
+                async with self.connection(patience_s) as connection:
                     if first is not None:
                         return await _after(first, connection, statement, parameters, patience_s)
                     cursor = connection.cursor()

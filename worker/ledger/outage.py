@@ -165,13 +165,11 @@ class WatchedDatabase(Database):
         self._outage.watch(self)
 
     @asynccontextmanager
-    async def connection(
-        self, within_s: float = TRANSACTION_S, *, urgent: bool = False
-    ) -> AsyncIterator[AsyncConnection[Any]]:
+    async def connection(self, within_s: float = TRANSACTION_S) -> AsyncIterator[AsyncConnection[Any]]:
         """See ``Database``."""
         suspicion = asyncio.get_running_loop().call_later(SUSPECT_S, self._outage.suspect)
         try:
-            async with super().connection(within_s, urgent=urgent) as connection:
+            async with super().connection(within_s) as connection:
                 self._running.add(connection)
                 try:
                     yield connection

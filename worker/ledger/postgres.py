@@ -96,16 +96,14 @@ class PostgresLedger:
         patience_s: float | None = None,
         outage: Outage | None = None,
         repeats: bool = False,
-        reserve: int = 0,
         admit: Admit | None = None,
     ) -> None:
-        """See ``Database`` for the times, ``repeats``, ``reserve`` and ``admit``; ``tenant_shares`` are the tenants' weights in leases."""
+        """See ``Database`` for the times, ``repeats`` and ``admit``; ``tenant_shares`` are the tenants' weights in leases."""
         options: dict[str, Any] = {
             "size": connections,
             "statement_s": statement_s,
             "patience_s": patience_s,
             "repeats": repeats,
-            "reserve": reserve,
             "admit": admit,
         }
         if outage is None:

@@ -300,11 +300,10 @@ class PostgresQueue(Queue):
         """Lease in one statement; jobs whose rows make it fail are put in quarantine, and the others leased without them."""
         while True:
             try:
-                urgent = parameters["min_priority"] > 0
                 if ids is None:
-                    return await self._db.rows(_LEASE_UNHINTED, parameters, urgent=urgent, unread=unread)
+                    return await self._db.rows(_LEASE_UNHINTED, parameters, unread=unread)
                 hinted = {**parameters, "ids": list(ids)}
-                return await self._db.rows(_LEASE_HINTED, hinted, urgent=urgent, unread=unread)
+                return await self._db.rows(_LEASE_HINTED, hinted, unread=unread)
             except Exception as error:
                 if not row_at_fault(error):
                     raise
@@ -356,8 +355,7 @@ class PostgresQueue(Queue):
             return set()
         rows = [final.columns if isinstance(final, PackedFinal) else final_columns(final) for final in finals]
         columns = {name: [row[name] for row in rows] for name in _FINAL_COLUMNS}
-        urgent = any(final.facts.urgent for final in finals)
-        return set(await self._db.column(_FINISH, columns, urgent=urgent))
+        return set(await self._db.column(_FINISH, columns))
 
 
 _FINAL_COLUMNS = ("token", "step", "state", "outcome", "standing", *_STORED_TYPES)

@@ -141,7 +141,7 @@ def _conflict_of(job: NewJob, holder: Holder | None, present: Present) -> Refuse
 
 
 FEW_JOBS = 50
-"""Most jobs of a submission that is hinted at once, and whose urgent jobs are written over the connection for urgent statements."""
+"""Most jobs of a submission that is hinted at once."""
 
 PAGE_JOBS = 2_000
 """Jobs that one COPY writes: each has a savepoint and a count of its own."""
@@ -255,9 +255,7 @@ class PostgresSubmission(Submission):
         refused: Iterable[Refused] = (),
     ) -> Receipt:
         # A stream of chunks is read once, one by one, inside the transaction.
-        urgent = isinstance(chunks, list) and sum(map(len, chunks)) <= FEW_JOBS
-        urgent = urgent and any(job.priority > 0 for chunk in chunks for job in chunk)
-        async with self._db.connection(urgent=urgent) as connection, connection.transaction() as transaction:
+        async with self._db.connection() as connection, connection.transaction() as transaction:
             receipt = await _write(connection, batch, chunks, strict=strict)
             if receipt.created:
                 repeated = (Repeated(position, job_id) for position, job_id in receipt.elsewhere.items())

@@ -2,10 +2,9 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
-from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
@@ -23,11 +22,11 @@ from redis.exceptions import (
 from redis.exceptions import ConnectionError as RedisConnectionError
 
 from schemas.states import Step
-from tasks.errors import BrokerUnavailable
+from tasks.errors import BrokerUnavailable, ServiceUnavailable
 from tasks.ports import FinalJob, HintKey, Leased, PackedFinal, Rendered
 from tasks.ports.process import TokenSink
 from tasks.results import compact_final
-from worker.batching import Batcher, OnError
+from worker.cancellation import cancel
 from worker.ledger.publishing import PostgresOutbox
 from worker.process.celery_app import make_app
 from worker.process.message_replies import result_key
@@ -267,19 +266,18 @@ async def ring(settings: Settings, redis_url: str) -> AsyncIterator[CeleryDoorbe
 
 # ---- hints and results of a worker -----------------------------------------------------------------------------------
 
-PUBLISH_ROWS = 100
 PUBLISH_ROOM = 500
 """Most results that wait for Redis, of up to 64 KB each: the sweep publishes further ones."""
 
-HINT_ROOM = 5_000
-"""Most hints that wait for Redis."""
+GATHER_S = 0.02
+"""Seconds in which hints and results come together for one send."""
 
-SWEEP_WAIT = timedelta(seconds=2)
-"""Time of a stopping worker for hints and results to Redis: the other workers' sweeps send the remaining ones."""
+SWEEP_WAIT_S = 2.0
+"""Seconds of a stopping worker for hints and results to Redis: the other workers' sweeps send the remaining ones."""
 
 
 class Sender:
-    """Groups the hints and the results of a worker; nothing waits for them, and the sweeps send what is left."""
+    """Sends the hints and the results of a worker; nothing waits for them, and the sweeps send what is left."""
 
     def __init__(
         self, doorbell: CeleryDoorbell, outbox: PostgresOutbox, tokens: TokenSink, local_is_served: Callable[[], bool]
@@ -288,35 +286,20 @@ class Sender:
         self._outbox = outbox
         self._tokens = tokens
         self._local_is_served = local_is_served
-        self._finals = Batcher[Rendered, None](
-            "results to publish",
-            self._publish,
-            on_error=OnError.LEAVE,
-            rows=PUBLISH_ROWS,
-            wait=timedelta(milliseconds=50),
-            room=PUBLISH_ROOM,
-            eager=True,
-        )
-        self._hints = Batcher[HintKey, None](
-            "hints",
-            self._send_hints,
-            on_error=OnError.LEAVE,
-            wait=timedelta(milliseconds=20),
-            room=HINT_ROOM,
-            eager=True,
-        )
+        self._finals: list[Rendered] = []
+        self._hints: set[HintKey] = set()
+        self._sending: dict[Callable[[], Awaitable[None]], asyncio.Task[None]] = {}
 
     def final(self, final: FinalJob | PackedFinal) -> None:
         """Publishes the result of a job that became final here."""
         job = final.facts
         if job.streams:
             self._tokens.final(job)
-        # The compact result waits for Redis, not the request with its sources.
-        result = final.result if isinstance(final, PackedFinal) else compact_final(final)
-        self._finals.add(Rendered(job.job_id, job.run, result, job.tenant), urgent=job.urgent)
-
-    async def _publish(self, results: Sequence[Rendered]) -> None:
-        await publish_results(self._outbox, self._doorbell, results)
+        if len(self._finals) < PUBLISH_ROOM:
+            # The compact result waits for Redis, not the request with its sources.
+            result = final.result if isinstance(final, PackedFinal) else compact_final(final)
+            self._finals.append(Rendered(job.job_id, job.run, result, job.tenant))
+            self._begin(self._publish)
 
     def to_check(self, job: Leased) -> None:
         """Hints the check of a job whose answer is committed."""
@@ -324,15 +307,40 @@ class Sender:
 
     def hint(self, key: HintKey) -> None:
         """Hints a job whose step may begin."""
-        self._hints.add(key, urgent=key.urgent)
+        self._hints.add(key)
+        self._begin(self._send_hints)
 
-    async def _send_hints(self, keys: Sequence[HintKey]) -> None:
-        for step, urgent in sorted(set(keys), key=lambda key: not key.urgent):
+    def _begin(self, send: Callable[[], Awaitable[None]]) -> None:
+        if send not in self._sending:
+            self._sending[send] = asyncio.create_task(self._go_on(send), name=send.__name__)
+
+    async def _go_on(self, send: Callable[[], Awaitable[None]]) -> None:
+        """Sends what came until nothing does; what can't be sent is left to the sweep."""
+        await asyncio.sleep(GATHER_S)
+        try:
+            await send()
+        except ServiceUnavailable as error:
+            log.info("hints or results are left to the sweep: %s", error)
+        except Exception:
+            log.exception("hints or results could not be sent; the sweep will")
+        finally:
+            del self._sending[send]
+
+    async def _publish(self) -> None:
+        while self._finals:
+            results, self._finals = self._finals, []
+            await publish_results(self._outbox, self._doorbell, results)
+
+    async def _send_hints(self) -> None:
+        while self._hints:
+            step, urgent = self._hints.pop()
             # Without a worker that has the model, messages for it would stay in Redis without end.
             if step is not Step.LOCAL or self._local_is_served():
                 await self._doorbell.hint(step, urgent=urgent)
 
     async def close(self) -> None:
         """Sends what waits, for a short time."""
-        await self._hints.close(SWEEP_WAIT)
-        await self._finals.close(SWEEP_WAIT)
+        if self._sending:
+            _, late = await asyncio.wait(self._sending.values(), timeout=SWEEP_WAIT_S)
+            for task in late:
+                await cancel(task)

@@ -84,12 +84,10 @@ class LedgerJournal:
         self._publish = publish
         self._spool = spool
         self._surely_held = surely_held
-        self._opens = Batcher[NewAttempt, Opened](
-            "opened attempts", ledger.attempts.open_attempts, wait=CALL_WAIT, eager=True
-        )
+        self._opens = Batcher[NewAttempt, Opened]("opened attempts", ledger.attempts.open_attempts, wait=CALL_WAIT)
         self._shares = Batcher[CacheLookup, CacheResult]("shared answers", ledger.cache.share)
-        self._closes = Batcher[ClosedAttempt, bool]("closed attempts", self._close, wait=CALL_WAIT, eager=True)
-        self._finals = Batcher[FinalJob | PackedFinal, bool]("final jobs", self._finish, wait=FINAL_WAIT, eager=True)
+        self._closes = Batcher[ClosedAttempt, bool]("closed attempts", self._close, wait=CALL_WAIT)
+        self._finals = Batcher[FinalJob | PackedFinal, bool]("final jobs", self._finish, wait=FINAL_WAIT)
         # A check goes on without these. Somebody waits for them: what comes in the same turn of the loop goes together, and nothing waits for more.
         self._verdict_queries = Batcher[VerdictQuery, Mapping[bytes, CachedVerdict]](
             "lookups of cached verdicts", ledger.cache.find_verdicts, on_error=OnError.WAIT, wait=timedelta(0)
@@ -117,7 +115,7 @@ class LedgerJournal:
     async def open_attempt(self, attempt: NewAttempt) -> Opened:
         """Open one attempt."""
         asked_at = monotonic()
-        opened = await self._opens.send(attempt, urgent=attempt.urgent)
+        opened = await self._opens.send(attempt)
         if opened in {Opened.OPENED, Opened.STALE}:
             self._open[attempt.id] = attempt
         if opened is not Opened.OPENED or self._surely_held is None:
@@ -141,11 +139,11 @@ class LedgerJournal:
         self._open.pop(closed.id, None)
         if self._keeping is None and self._spool is not None:
             self._keeping = asyncio.get_running_loop().create_task(self._keep(self._spool), name="spool")
-        return await self._closes.send(closed, urgent=closed.urgent)
+        return await self._closes.send(closed)
 
     async def finish(self, final: FinalJob | PackedFinal) -> bool:
         """Finish one job, and publish its result if it was still ours: then True."""
-        finished = await self._finals.send(final, urgent=final.facts.urgent)
+        finished = await self._finals.send(final)
         if finished and self._publish is not None:
             self._publish(final)
         return finished

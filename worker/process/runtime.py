@@ -79,9 +79,6 @@ Closing = TypeVar("Closing", bound=_Closes)
 LOCAL_SLOTS = 16
 """Most jobs in a worker with the local model: with more, one process would keep jobs that another could compute."""
 
-RESERVE_CONNECTIONS = 1
-"""Of the four to PostgreSQL: the one that only urgent jobs get."""
-
 CLOSING_S = 10.0
 """Seconds to write the last answers after a drain: with the ledger away a stop takes ``drain_s`` and this time."""
 
@@ -211,7 +208,6 @@ class WorkerRuntime:
                 tenant_shares=self._settings.tenant_shares,
                 statement_s=HOT_S,
                 repeats=True,
-                reserve=RESERVE_CONNECTIONS,
                 admit=self._continuity.admit,
             )
         )
