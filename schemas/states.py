@@ -73,30 +73,11 @@ class HeldReason(StrEnum):
 FINAL_STATES = frozenset({JobState.COMPLETED, JobState.FAILED, JobState.CANCELLED, JobState.EXPIRED})
 
 _S = JobState
-TRANSITIONS: dict[tuple[JobState, JobState], frozenset[str]] = {
-    (_S.SCHEDULED, _S.AVAILABLE): frozenset({"promote", "release", "settle_budgets", "close_attempts", "expire"}),
-    (_S.SCHEDULED, _S.CANCELLED): frozenset({"cancel"}),
-    (_S.SCHEDULED, _S.EXPIRED): frozenset({"expire"}),
-    (_S.AVAILABLE, _S.RUNNING): frozenset({"lease"}),
-    (_S.AVAILABLE, _S.SCHEDULED): frozenset({"hold"}),
-    (_S.AVAILABLE, _S.CANCELLED): frozenset({"cancel"}),
-    (_S.AVAILABLE, _S.EXPIRED): frozenset({"expire"}),
-    (_S.RUNNING, _S.RUNNING): frozenset({"close_attempts"}),
-    (_S.RUNNING, _S.AVAILABLE): frozenset({"close_attempts", "share", "hand_back", "rescue", "expire"}),
-    (_S.RUNNING, _S.SCHEDULED): frozenset({"close_attempts", "open_attempts", "defer", "rescue"}),
-    (_S.RUNNING, _S.PENDING): frozenset({"park"}),
-    (_S.RUNNING, _S.COMPLETED): frozenset({"finish"}),
-    (_S.RUNNING, _S.FAILED): frozenset({"finish", "rescue"}),
-    (_S.RUNNING, _S.CANCELLED): frozenset({"cancel"}),
-    (_S.RUNNING, _S.EXPIRED): frozenset({"expire"}),
-    (_S.PENDING, _S.AVAILABLE): frozenset({"close_attempts", "expire"}),
-    (_S.PENDING, _S.SCHEDULED): frozenset({"close_attempts"}),
-    (_S.PENDING, _S.RUNNING): frozenset({"close_attempts"}),
-    (_S.PENDING, _S.CANCELLED): frozenset({"cancel"}),
-    (_S.PENDING, _S.EXPIRED): frozenset({"expire"}),
-    (_S.COMPLETED, _S.SCHEDULED): frozenset({"retry", "recheck"}),
-    (_S.FAILED, _S.SCHEDULED): frozenset({"retry", "recheck"}),
-    (_S.CANCELLED, _S.SCHEDULED): frozenset({"retry"}),
-    (_S.EXPIRED, _S.SCHEDULED): frozenset({"retry"}),
+TRANSITIONS: dict[JobState, frozenset[JobState]] = {
+    _S.SCHEDULED: frozenset({_S.AVAILABLE, _S.CANCELLED, _S.EXPIRED}),
+    _S.AVAILABLE: frozenset({_S.RUNNING, _S.SCHEDULED, _S.CANCELLED, _S.EXPIRED}),
+    _S.RUNNING: frozenset(_S),
+    _S.PENDING: frozenset({_S.AVAILABLE, _S.SCHEDULED, _S.RUNNING, _S.CANCELLED, _S.EXPIRED}),
+    **dict.fromkeys(FINAL_STATES, frozenset({_S.SCHEDULED})),
 }
-"""Every permitted edge with the ledger verbs that may use it; a missing pair is forbidden. ``hold``: a pause, a closed window, money."""
+"""The states that may follow each; a person's retry leaves a final one."""

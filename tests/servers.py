@@ -83,7 +83,7 @@ def _migrate_guarded(database_url: str) -> None:
 
 def guard_edges(database_url: str) -> None:
     """Make the database raise on a state change that ``TRANSITIONS`` does not have."""
-    edges = [f"{old.value}>{new.value}" for old, new in TRANSITIONS]
+    edges = [f"{old.value}>{new.value}" for old, following in TRANSITIONS.items() for new in following]
     with psycopg.connect(database_url, autocommit=True) as connection:
         connection.execute(sql.SQL(_GUARD).format(edges=sql.Literal(edges)))
 

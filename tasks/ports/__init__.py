@@ -49,7 +49,6 @@ from tasks.ports.provider import (
 from tasks.ports.rows import (
     ANY_RESCUES,
     ROUNDS_PER_LEVEL,
-    BatchCounts,
     Content,
     FinalFacts,
     FinalJob,

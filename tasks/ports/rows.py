@@ -1,6 +1,5 @@
 """Values of jobs and batches in the ledger: submitted, leased, finished and read."""
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -13,7 +12,7 @@ from schemas.claim_error import ErrorKind
 from schemas.job import JobRequest, Recheck
 from schemas.model_call import Completion, Correction, Prompt
 from schemas.record import GenerationRecord, JobResult
-from schemas.states import FINAL_STATES, JobState, Outcome, Step
+from schemas.states import JobState, Outcome, Step
 from tasks.errors import Refused
 
 
@@ -588,32 +587,6 @@ class Outlook:
     """A lease ran out, or a job that ended has an open attempt."""
     unpublished: bool = False
     republishing: bool = False
-
-
-@dataclass(slots=True)
-class BatchCounts:
-    """The jobs of a batch by what became of them."""
-
-    batch_id: UUID
-    name: str | None
-    jobs: int = 0
-    ends: Counter[str] = field(default_factory=Counter)
-    """Of final jobs, by outcome, or by state where a job has none."""
-    holds: Counter[str] = field(default_factory=Counter)
-    """Of held jobs, by reason."""
-
-    @property
-    def final(self) -> int:
-        """The number of final jobs."""
-        return self.ends.total()
-
-    def add(self, state: str, outcome: str | None, held_reason: str | None, jobs: int) -> None:
-        """Count jobs in one state."""
-        self.jobs += jobs
-        if held_reason is not None:
-            self.holds[held_reason] += jobs
-        if state in FINAL_STATES:
-            self.ends[outcome or state] += jobs
 
 
 @dataclass(frozen=True, slots=True)

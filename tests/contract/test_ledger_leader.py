@@ -4,16 +4,15 @@ from datetime import timedelta
 from decimal import Decimal
 from typing import Any
 
-from schemas.states import HeldReason, JobState, Step
-from tasks.ports import Advance, Outlook
-from tests.builders import lease_key, make_attempt, make_batch, make_config, make_request
+from schemas.states import Step
+from tasks.ports import Outlook
+from tests.builders import make_attempt, make_batch, make_config, make_request
 from tests.contract.conftest import Clock
 from tests.contract.situations import (
     ACTOR,
     HOUR,
     LEASE,
     SECOND,
-    finish,
     finished,
     open_one,
     submit,
@@ -113,25 +112,6 @@ async def test_everybody_learns_that_the_check_is_behind_and_what_is_available(l
     assert not (await attend(ledger, "b")).check_behind
     assert len(await ledger.queue.lease(Step.CHECK, "w", LEASE, 9)) == CHECKS
     assert (await attend(ledger, "b")).available == frozenset()
-
-
-async def test_jobs_are_counted_of_known_batches_and_of_the_newest(ledger: PostgresLedger, clock: Clock) -> None:
-    receipts = []
-    for number in (3, 1, 2):
-        receipts.append(await submit_many(ledger, number, make_batch(name=f"of {number}")))
-        await clock.advance(SECOND)
-    leased = await take(ledger, receipts[0].job_ids)
-    await finish(ledger, leased[0])
-    await ledger.queue.defer(
-        lease_key(leased[1]), Advance(JobState.SCHEDULED, Step.GENERATE, 0, held_reason=HeldReason.BUDGET)
-    )
-
-    first, newest = await ledger.duties.batch_counts([receipts[0].batch_id], 1)
-
-    assert (first.batch_id, first.name) == (receipts[0].batch_id, "of 3")
-    assert (first.jobs, first.final, first.ends, first.holds) == (3, 1, {"answered": 1}, {"budget": 1})
-    assert (newest.batch_id, newest.jobs, newest.final) == (receipts[2].batch_id, 2, 0)
-    assert [counts.name for counts in await ledger.duties.batch_counts([], 2)] == ["of 1", "of 2"]
 
 
 async def test_urgent_jobs_wait_once_they_were_available_for_a_while(ledger: PostgresLedger, clock: Clock) -> None:

@@ -1,13 +1,12 @@
 """The duties of dispatch: one worker leads; it promotes due jobs, and expires late ones."""
 
-from collections.abc import Sequence
 from datetime import timedelta
 from uuid import UUID
 
 from schemas.failure import FailureKind
 from schemas.states import HeldReason, Step
 from tasks.defaults import MAX_RESCUES
-from tasks.ports import BatchCounts, Outlook
+from tasks.ports import Outlook
 from worker.ledger.actions import closing_statement
 from worker.ledger.budgets import HAS_ROOM, BudgetRounds
 from worker.ledger.call_windows import WINDOW_OVER, close_windows
@@ -155,23 +154,6 @@ SELECT count(*) AS rows FROM old_row
 FOLD_FROM = 500
 """Rows of changed counts before they are folded: a status reads this many more at the most, in less than a millisecond."""
 
-# From the counts that triggers keep: no job is read.
-_BATCH_COUNTS = """
-SELECT b.id, b.name, c.state, c.outcome, c.held_reason, c.jobs
-FROM batch b CROSS JOIN LATERAL (
-    SELECT state, outcome, held_reason, sum(jobs)::bigint AS jobs FROM job_count
-    WHERE batch_id = b.id AND folded = ANY ('{false,true}')
-    GROUP BY 1, 2, 3 HAVING sum(jobs) <> 0
-) c
-WHERE b.id = ANY (%(ids)b::uuid[]) OR b.id IN (SELECT id FROM batch ORDER BY created_at DESC LIMIT %(newest)s)
-ORDER BY b.created_at, b.id
-"""
-
-_BACKLOG = """
-SELECT count(*) AS jobs
-FROM (SELECT FROM job WHERE state = 'available' AND step = %(step)s LIMIT %(at_most)s) a
-"""
-
 REFRESH_ROWS, GROWN_ROWS = 1_000, 50_000
 """Changed rows after which the statistics of a table that had none are refreshed, and from how many on that is left to autovacuum."""
 
@@ -287,10 +269,6 @@ class PostgresDuties:
         }
         return await self._db.column(_REASSIGN, parameters)
 
-    async def backlog(self, step: Step, at_most: int) -> int:
-        """Count the jobs that are available for a step, up to ``at_most``."""
-        return int(await self._db.value(_BACKLOG, {"step": step.value, "at_most": at_most}))
-
     async def attend(
         self,
         worker: str,
@@ -359,14 +337,6 @@ class PostgresDuties:
         Closing an attempt lets jobs go on by itself; this is for what a crash left undone.
         """
         return await self._budgets.settle(rows)
-
-    async def batch_counts(self, batch_ids: Sequence[UUID], newest: int) -> list[BatchCounts]:
-        """Count the jobs of these batches and of the ``newest`` ones, oldest first."""
-        batches: dict[UUID, BatchCounts] = {}
-        for row in await self._db.rows(_BATCH_COUNTS, {"ids": list(batch_ids), "newest": newest}):
-            counts = batches.setdefault(row.id, BatchCounts(row.id, row.name))
-            counts.add(row.state, row.outcome, row.held_reason, row.jobs)
-        return list(batches.values())
 
     async def refresh_statistics(self) -> list[str]:
         """Have the database count again the tables that have more than doubled since it did; returns their names."""

@@ -10,8 +10,7 @@ from uuid import UUID
 
 from schemas.states import Step
 from tasks.errors import BrokerUnavailable, LedgerUnavailable
-from tasks.ports import BatchCounts, Doorbell, Outlook
-from worker.ledger.duties import PostgresDuties
+from tasks.ports import Doorbell, Outlook
 from worker.ledger.postgres import PostgresLedger
 from worker.scheduling.feed import Feed
 from worker.scheduling.outbox import Outbox
@@ -22,10 +21,6 @@ log = logging.getLogger(__name__)
 
 IDLE_TICKS = 3
 """Ticks between looks of a worker that does not lead, while nothing runs and nothing waits."""
-
-BATCH_LOOK_S = 5.0
-NEWEST_BATCHES = 20
-"""Batches that are looked at for the log every so many seconds; of more that begin at once some are not logged."""
 
 HEAD_START = timedelta(milliseconds=500)
 """Time that workers of urgent jobs alone have to take one before the others do."""
@@ -71,91 +66,20 @@ class ModelFallback:
     wait: timedelta
     """Longest time without such a worker; zero: there is no local model here, and nothing to wait for."""
     _unserved_since: float | None = None
-    _announced: bool = False
-    _warned: bool = False
 
     def observe(self) -> None:
         """Notes if the step is served now. Every worker does, so that a new leader knows since when."""
         if self.served():
-            self._unserved_since, self._announced, self._warned = None, False, False
+            self._unserved_since = None
         elif self._unserved_since is None:
             self._unserved_since = monotonic()
 
     async def run(self) -> list[UUID]:
         """Leaves jobs to the plain check if the rule allows; returns their ids. Raises ``LedgerUnavailable``."""
         self.observe()
-        if self._unserved_since is None:
+        if self._unserved_since is None or monotonic() - self._unserved_since < self.wait.total_seconds():
             return []
-        if monotonic() - self._unserved_since < self.wait.total_seconds():
-            await self._announce()
-            return []
-        job_ids = await self.ledger.duties.reassign(Step.LOCAL, Step.CHECK, LOCAL_ROWS)
-        if job_ids and not self._warned:
-            self._warned = True
-            log.warning(
-                "jobs want the local model and no worker has one: they are checked without it and end as partial"
-            )
-        return job_ids
-
-    async def _announce(self) -> None:
-        if not self._announced and await self.ledger.duties.backlog(Step.LOCAL, 1):
-            self._announced = True
-            log.warning(
-                "jobs want the local model and no worker serves the queue 'local': "
-                "unless one starts they are checked without it after %.0f s",
-                self.wait.total_seconds(),
-            )
-
-
-@dataclass(slots=True)
-class BatchLog:
-    """Logs the beginning, a standstill and the end of batches; the leader has one from the time that it leads.
-
-    A batch of one job is a person's question, or one of thousands of a program: its log is its result.
-    """
-
-    duties: PostgresDuties
-    _open: dict[UUID, bool] = field(default_factory=dict)
-    """Batches that are not at their end; true of those that stand still."""
-    _ended: set[UUID] = field(default_factory=set)
-    """Of the newest batches those that are."""
-    _first: bool = True
-    _busy: bool = True
-    _next: float = 0.0
-
-    async def look(self, *, busy: bool) -> None:
-        """Logs the changes since the last look, if that was some time ago and something happens at all."""
-        self._busy |= busy
-        if monotonic() < self._next or not (self._busy or self._open):
-            return
-        self._next = monotonic() + BATCH_LOOK_S
-        self._busy = busy
-        batches = await self.duties.batch_counts(list(self._open), NEWEST_BATCHES)
-        for counts in batches:
-            if counts.jobs > 1:
-                self._compare(counts)
-        self._ended &= {counts.batch_id for counts in batches}
-        self._open = {batch_id: still for batch_id, still in self._open.items() if batch_id not in self._ended}
-        self._first = False
-
-    def _compare(self, counts: BatchCounts) -> None:
-        batch_id, name = counts.batch_id, f"batch {counts.batch_id}{f' ({counts.name})' if counts.name else ''}"
-        ids = {"batch_id": str(batch_id)}
-        if counts.final == counts.jobs:
-            if batch_id not in self._ended and not self._first:
-                ends = ", ".join(f"{jobs:,} {end}" for end, jobs in counts.ends.most_common())
-                log.info("%s has ended: %s", name, ends, extra=ids)
-            self._ended.add(batch_id)
-            return
-        self._ended.discard(batch_id)
-        if batch_id not in self._open:
-            self._open[batch_id] = False
-            log.info("%s: %s of %s jobs to do", name, f"{counts.jobs - counts.final:,}", f"{counts.jobs:,}", extra=ids)
-        stands = counts.holds.total() == counts.jobs - counts.final
-        if stands and not self._open[batch_id]:
-            reasons = ", ".join(f"{jobs:,} held ({reason})" for reason, jobs in counts.holds.most_common())
-            log.warning("%s stands still: %s; nightdesk status %s says more", name, reasons, batch_id, extra=ids)
-        self._open[batch_id] = stands
+        return await self.ledger.duties.reassign(Step.LOCAL, Step.CHECK, LOCAL_ROWS)
 
 
 @dataclass(slots=True)
@@ -177,7 +101,6 @@ class Dispatch:
     others_serve: Callable[[], bool] = lambda: True
     """True if a worker serves all jobs: one of urgent jobs alone leads where there is no other."""
     outbox: Outbox = field(init=False)
-    batch_log: BatchLog = field(init=False)
     _leads: bool = False
     _broker: bool | None = None
     """True if this worker reaches Redis; None: not known."""
@@ -185,7 +108,6 @@ class Dispatch:
     """Jobs so far."""
 
     def __post_init__(self) -> None:
-        self.batch_log = BatchLog(self.ledger.duties)
         self.outbox = Outbox(self.ledger.outbox, self.doorbell, self.pace.publish_rows, self.pace.publish_older_than)
 
     async def run(self) -> None:
@@ -251,7 +173,6 @@ class Dispatch:
         )
         if outlook.leads and not self._leads:
             log.info("this worker leads the duties")
-            self.batch_log = BatchLog(self.ledger.duties)
         self._leads = outlook.leads
         self.rescue.reached(outlook.server_age)
         self.stand_in.observe()
@@ -288,7 +209,6 @@ class Dispatch:
             self._stand_in,
             self._republish_lost,
             self._publish,
-            self._log_batches,
         ):
             try:
                 more |= await duty(outlook)
@@ -347,7 +267,10 @@ class Dispatch:
 
     async def _stand_in(self, outlook: Outlook) -> bool:
         if Step.LOCAL in outlook.available and (reassigned := await self.stand_in.run()):
-            log.info("%d jobs that want the local model are checked without it", len(reassigned))
+            log.warning(
+                "%d jobs want the local model and no worker has one: they are checked without it and end as partial",
+                len(reassigned),
+            )
         return False
 
     async def _republish_lost(self, _outlook: Outlook) -> bool:
@@ -367,10 +290,6 @@ class Dispatch:
         except BrokerUnavailable:
             return False
         return True
-
-    async def _log_batches(self, outlook: Outlook) -> bool:
-        await self.batch_log.look(busy=bool(outlook.available or outlook.due))
-        return False
 
     async def _publish(self, outlook: Outlook) -> bool:
         if self._broker and (outlook.unpublished or outlook.republishing):
