@@ -50,7 +50,7 @@ from tests.contract.situations import (
 from tests.deadlines import scale_to_load
 from tests.postgres import everything_in
 from worker.ledger.postgres import PostgresLedger
-from worker.ledger.removal import TOMBSTONE, Sealed, StoredJob
+from worker.ledger.removal import TOMBSTONE, StoredJob
 from worker.process.spool import Spool, replay, spool_folder
 from worker.scheduling.outbox import publish
 
@@ -106,10 +106,10 @@ async def test_nothing_of_the_content_is_left_in_any_table(ledger: PostgresLedge
     assert everything_in(postgres_database_url).count(CANARY) > 30
 
     assert await ledger.erasure.erase([job.job_id], ACTOR) == {job.job_id: 1}
-    assert await ledger.erasure.seal(job.batch_id) is Sealed.NOW
+    assert await ledger.erasure.seal(job.batch_id)
 
     assert CANARY not in everything_in(postgres_database_url)
-    assert await ledger.erasure.seal(job.batch_id) is Sealed.BEFORE
+    assert not await ledger.erasure.seal(job.batch_id)
     assert await ledger.erasure.erase([job.job_id], ACTOR) == {}
 
 
@@ -197,7 +197,7 @@ async def test_jobs_that_are_not_final_are_not_erased(ledger: PostgresLedger) ->
     assert await ledger.erasure.erase(receipt.job_ids, ACTOR) == {}
 
     assert (await view(ledger, running.job_id)).request.query == "A?"
-    assert await ledger.erasure.seal(receipt.batch_id) is Sealed.NOT
+    assert not await ledger.erasure.seal(receipt.batch_id)
 
 
 async def test_an_answer_that_comes_late_is_paid_and_not_kept(

@@ -11,7 +11,6 @@ from tests.builders import make_batch, make_jobs, make_request
 from tests.contract.situations import ACTOR, submit
 from tests.postgres import everything_in
 from worker.ledger.postgres import PostgresLedger
-from worker.ledger.removal import Sealed
 from worker.ledger.submission import MOST_CHARACTERS
 
 BAD = Refused(1, "config.mode: no such mode", "config.mode", "q1", "in.jsonl, line 2")
@@ -106,12 +105,12 @@ async def test_the_lines_go_when_the_batch_is_erased_or_its_jobs_are_deleted(
         (job,) = make_jobs(make_request("A?"))
         receipt = await ledger.submission.submit(batch, [[at(job, 0)]], refused=[replace(BAD, message="canary-5e1d")])
         assert "canary-5e1d" in everything_in(postgres_database_url)
-        assert await ledger.erasure.seal(batch.id) is Sealed.NOT
+        assert not await ledger.erasure.seal(batch.id)
         assert len(await lines(ledger, batch)) == 1
         await ledger.actions.cancel(receipt.job_ids, ACTOR)
 
         await remove(receipt.job_ids)
 
-        assert await ledger.erasure.seal(batch.id) is Sealed.NOW
+        assert await ledger.erasure.seal(batch.id)
         assert await lines(ledger, batch) == []
         assert "canary-5e1d" not in everything_in(postgres_database_url)

@@ -4,7 +4,6 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from decimal import Decimal
-from enum import Enum
 from typing import Any
 from uuid import UUID
 
@@ -131,8 +130,7 @@ WITH sealed_batch AS (
 ), uploads AS (
     DELETE FROM upload u USING sealed_batch s WHERE u.batch_id = s.id
 )
-SELECT EXISTS (SELECT FROM sealed_batch) AS now,
-       EXISTS (SELECT FROM batch WHERE id = %(batch_id)s AND erased_at IS NOT NULL) AS before
+SELECT EXISTS (SELECT FROM sealed_batch) AS now
 """
 
 _PAGE = """
@@ -232,14 +230,6 @@ class Deleted:
             self.cost_usd = total_usd(self.cost_usd, row.cost_usd)
 
 
-class Sealed(Enum):
-    """State of a batch whose content is removed job by job."""
-
-    NOT = "not"
-    NOW = "now"
-    BEFORE = "before"
-
-
 JobPage = tuple[UUID, list[StoredJob]]
 """A batch, and some of its jobs."""
 
@@ -287,10 +277,9 @@ class Erasure(Store):
         await change_pages(each_page(job_ids), change, on_page)
         return deleted
 
-    async def seal(self, batch_id: UUID) -> Sealed:
-        """Remove key, name, defaults and refused lines of a batch none of whose jobs has content left."""
-        (row,) = await self._db.rows(_SEAL, {"batch_id": batch_id})
-        return Sealed.NOW if row.now else Sealed.BEFORE if row.before else Sealed.NOT
+    async def seal(self, batch_id: UUID) -> bool:
+        """Remove key, name, defaults and refused lines of a batch none of whose jobs has content left; True if that was done now."""
+        return bool(await self._db.value(_SEAL, {"batch_id": batch_id}))
 
     async def job_pages(self, batch_id: UUID, older_than: timedelta) -> AsyncIterator[list[StoredJob]]:
         """All jobs of a batch, page by page in the order of their positions."""

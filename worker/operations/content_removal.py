@@ -12,10 +12,10 @@ from schemas.model_call import total_usd
 from schemas.states import FINAL_STATES
 from tasks.errors import InputError, NotFound
 from worker.ledger.postgres import PostgresLedger
-from worker.ledger.removal import JobPage, Sealed, StoredJob
+from worker.ledger.removal import JobPage, StoredJob
 from worker.operations.counts import count_of
 from worker.operations.operator import JobPages, Operator, PublishedResults, published_results
-from worker.process.spool import Spool, earlier_folders, replay, spool_folder
+from worker.process.spool import Spool, replay, spool_folder
 
 NAMED_JOBS = 5
 """Jobs that are not final, named one by one."""
@@ -191,7 +191,7 @@ class _Eraser:
 
     async def seal(self, batch_id: UUID) -> None:
         """Removes the texts of a batch itself, once none of its jobs has content."""
-        self.done.sealed += await self.operator.ledger.erasure.seal(batch_id) is Sealed.NOW
+        self.done.sealed += await self.operator.ledger.erasure.seal(batch_id)
 
 
 @asynccontextmanager
@@ -205,7 +205,7 @@ async def _eraser(operator: Operator, pages: JobPages) -> AsyncIterator[_Eraser]
         eraser = _Eraser(operator, pages, results)
         yield eraser
         home = operator.settings.home
-        spool = Spool(spool_folder(home, await operator.ledger.identity()), earlier_folders(home))
+        spool = Spool(spool_folder(home, await operator.ledger.identity()))
         await replay(spool, operator.ledger.attempts)
         spool.leave()
         eraser.done.redis_unreachable = results.unreachable

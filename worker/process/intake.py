@@ -137,7 +137,7 @@ class GuardedConsumer(Consumer):
     def _wait_after(self, error: Exception) -> None:
         if isinstance(error, redis.ResponseError):
             # A refusal is an answer, too: a new process would not hear more.
-            GuardedChannel.replies.update(queues=monotonic(), control=monotonic())
+            GuardedChannel.replied_at = monotonic()
         lasted_s = monotonic() - self._failed_at - self._pause_s
         again = lasted_s <= 6 * LONGEST_PAUSE_S
         self._pause_s = min(max(2 * self._pause_s, REFUSED_PAUSE_S), LONGEST_PAUSE_S) if again else 0.0
@@ -212,8 +212,8 @@ class GuardedChannel(redis_transport.Channel):
     QoS = GuardedQoS
     queue_order_strategy = "worker.process.intake:OpenQueues"
     connection: Any
-    replies: ClassVar[dict[str, float]] = {}
-    """Times (monotonic) of the last replies from the queues and from the control channel, to any channel of the process."""
+    replied_at: ClassVar[float] = -math.inf
+    """Time (monotonic) of the last reply of the control channel to any channel of the process; an idle consumer pings it every ten seconds."""
     urgent_workers: ClassVar[UrgentWorkers] = UrgentWorkers()
     """Say which priorities this process takes now."""
     priority_steps: list[int]
@@ -228,23 +228,22 @@ class GuardedChannel(redis_transport.Channel):
             self.priority_steps = levels
 
     def _brpop_read(self, **options: Any) -> bool:
-        return bool(self._guarded("queues", super()._brpop_read, **options))  # type: ignore[misc]
+        return bool(self._guarded(super()._brpop_read, **options))  # type: ignore[misc]
 
     def _receive_one(self, client: Any) -> Any:
-        return self._guarded("control", super()._receive_one, client)  # type: ignore[misc]
+        delivered = self._guarded(super()._receive_one, client)  # type: ignore[misc]
+        GuardedChannel.replied_at = monotonic()
+        return delivered
 
-    def _guarded(self, source: str, read: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+    def _guarded(self, read: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
         """Reads a message; one that is none counts as delivered."""
         try:
-            delivered = read(*arguments, **options)
+            return read(*arguments, **options)
         except Empty:
-            self.replies[source] = monotonic()
             raise
         except Exception as error:  # noqa: BLE001 - as above
             _drop(error)
-            delivered = True
-        self.replies[source] = monotonic()
-        return delivered
+            return True
 
     def _connparams(self, asynchronous: bool = False) -> dict[str, Any]:  # noqa: FBT001, FBT002 - kombu's
         if self.connection.client is None:
@@ -278,12 +277,6 @@ def levels_to_take(levels: list[int], urgent_workers: UrgentWorkers) -> list[int
     if urgent_workers.only:
         return levels[:1]
     return levels[1:] if urgent_workers.leave else levels
-
-
-def consumer_reads(within_s: float) -> bool:
-    """Tells whether the queues and the control channel both replied in this time; an idle consumer polls and pings them."""
-    latest = min(GuardedChannel.replies.get(source, -math.inf) for source in ("queues", "control"))
-    return monotonic() - latest < within_s
 
 
 def _drop(error: Exception) -> None:

@@ -1,6 +1,7 @@
 """A worker process: Celery's consumer in the main thread, our loop beside it, and an orderly end."""
 
 import logging
+import math
 import os
 import sys
 import threading
@@ -9,12 +10,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
 from importlib import import_module
+from time import monotonic
 from typing import Any
 
 import redis
 from celery import Celery, signals
 from celery.exceptions import SecurityWarning
-from kombu.exceptions import KombuError
 
 from schemas.states import Step
 from tasks.check import CheckDesk, use_desk, warm_up
@@ -34,7 +35,7 @@ from worker.process.alive_file import prepare
 from worker.process.celery_app import QUEUES, make_app
 from worker.process.check_processes import ForkServer
 from worker.process.garbage import spare_the_modules
-from worker.process.intake import consumer_reads, take_by, trust_nothing
+from worker.process.intake import GuardedChannel, take_by, trust_nothing
 from worker.process.logs import configure_logging, hide, secrets_of
 from worker.process.runtime import WorkerRuntime, judge_options
 from worker.process.server_keeper import keep_servers
@@ -59,8 +60,8 @@ messages and renew leases make many short steps, and so does the loop beside a p
 system call waited for the whole of that time."""
 
 WATCH_EVERY_S = 30.0
-DEAF_PINGS = 4
-"""Unanswered pings in a row, with a Redis that answers, after which the consumer counts as deaf."""
+SILENCES = 4
+"""Looks in a row at a consumer that reads nothing, with a Redis that answers, after which it counts as deaf."""
 BROKEN_EXIT = 70
 """Exit code of a worker with a deaf consumer or a dead loop (EX_SOFTWARE): the supervisor starts a new one."""
 
@@ -151,11 +152,10 @@ def _listen(app: Celery, runtime: WorkerRuntime, redis_url: str, queues: Sequenc
         runtime.stop_admitting()
 
     signals.worker_shutting_down.connect(stopping, weak=False)
-    node = f"nightdesk@{worker_name()}"
-    watchdog = Watchdog(app, redis_url, node)
+    watchdog = Watchdog(redis_url)
     try:
         worker: Any = app.Worker(
-            hostname=node,
+            hostname=f"nightdesk@{worker_name()}",
             queues=list(queues),
             pool="threads",
             concurrency=threads,
@@ -262,10 +262,8 @@ class Watchdog:
     submissions over Redis would not.
     """
 
-    def __init__(self, app: Celery, redis_url: str, node: str) -> None:
-        self._app = app
+    def __init__(self, redis_url: str) -> None:
         self._redis_url = redis_url
-        self._node = node
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
 
@@ -278,25 +276,17 @@ class Watchdog:
         self._stop.set()
 
     def _watch(self) -> None:
-        unanswered = 0
-        answered_once = False
+        silences = 0
         while not self._stop.wait(WATCH_EVERY_S):
-            if self._listens():
-                answered_once, unanswered = True, 0
-            elif answered_once and self._redis_answers():
-                unanswered += 1
-                log.warning("the consumer did not answer a ping (%d of %d)", unanswered, DEAF_PINGS)
-            if unanswered >= DEAF_PINGS:
+            replied_at = GuardedChannel.replied_at
+            if monotonic() - replied_at < WATCH_EVERY_S:
+                silences = 0
+            elif replied_at > -math.inf and self._redis_answers():
+                silences += 1
+                log.warning("the consumer reads nothing (%d of %d)", silences, SILENCES)
+            if silences >= SILENCES:
                 log.critical("no messages arrive although Redis answers: exiting for a restart by the supervisor")
                 os._exit(BROKEN_EXIT)
-
-    def _listens(self) -> bool:
-        if consumer_reads(WATCH_EVERY_S):
-            return True  # a ping would cost as much CPU as half a minute of reading
-        try:
-            return bool(self._app.control.ping(destination=[self._node], timeout=5.0))
-        except (OSError, redis.RedisError, KombuError):
-            return False
 
     def _redis_answers(self) -> bool:
         try:

@@ -53,7 +53,7 @@ from worker.process.intake import Intake, OpenQueues
 from worker.process.journal import LedgerJournal
 from worker.process.lease_renewer import LeaseRenewer
 from worker.process.pruning import Pruning
-from worker.process.spool import Spool, earlier_folders, replay, spool_folder
+from worker.process.spool import Spool, replay, spool_folder
 from worker.providers.registry import Installation
 from worker.providers.worker_report import report_of
 from worker.scheduling.dispatch import Dispatch, ModelFallback, Pace
@@ -222,8 +222,7 @@ class WorkerRuntime:
 
     async def _open_spool(self) -> Spool:
         """Opens the spool, once the answers that earlier workers left on disk are in the ledger."""
-        home = self._settings.home
-        spool = Spool(spool_folder(home, await self._ledger.identity()), earlier_folders(home))
+        spool = Spool(spool_folder(self._settings.home, await self._ledger.identity()))
         await replay(spool, self._ledger.attempts, adopts=bool(self._answers_kept_for()))
         return spool
 

@@ -4,7 +4,6 @@ import asyncio
 import fcntl
 import logging
 import os
-import re
 import secrets
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -35,8 +34,6 @@ SEGMENT_S = 30.0
 
 _ENTRY: TypeAdapter[ClosedAttempt] = TypeAdapter(ClosedAttempt)
 
-_URL_HASH = re.compile(r"[0-9a-f]{12}")
-
 
 class Retention(StrEnum):
     """Reasons to keep answers; each is the end of its segments' names."""
@@ -57,13 +54,6 @@ def spool_root(home: Path) -> Path:
 def spool_folder(home: Path, ledger_id: UUID) -> Path:
     """The spool of a home for one ledger, by the id that stands in the ledger itself, whatever its address is."""
     return spool_root(home) / str(ledger_id)
-
-
-def earlier_folders(home: Path) -> list[Path]:
-    """The spools of a home that earlier versions named by the address of their ledger. An answer shows by its ids whose it is."""
-    with suppress(FileNotFoundError):
-        return sorted(folder for folder in spool_root(home).iterdir() if _URL_HASH.fullmatch(folder.name))
-    return []
 
 
 @dataclass(slots=True)
@@ -110,13 +100,11 @@ class Segment:
 class Spool:
     """The segments of one process.
 
-    The lock on a segment ends with its process, so the next process recognises the abandoned ones. ``earlier`` are further folders in
-    which it looks for these.
+    The lock on a segment ends with its process, so the next process recognises the abandoned ones.
     """
 
-    def __init__(self, folder: Path, earlier: Sequence[Path] = ()) -> None:
+    def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._earlier = earlier
         self._segments: list[Segment] = []
 
     async def keep(self, rows: Sequence[ClosedAttempt]) -> None:
@@ -180,10 +168,6 @@ class Spool:
         while self._segments:
             self._segments.pop().leave()
 
-    def names(self, segment: Segment) -> bool:
-        """Tells whether a segment stands in the folder of its ledger's id, so that it can't be another ledger's."""
-        return segment.path.parent == self._folder
-
     async def write_again(self, attempts: PostgresAttempts, further: Sequence[ClosedAttempt], on_lost: OnLost) -> None:
         """Writes all answers of this process's segments, and further ones, into a ledger that may have lost some."""
         await write_answers(attempts, further, on_lost)
@@ -199,22 +183,21 @@ class Spool:
     def abandoned(self) -> Iterator[Segment]:
         """Yields the segments of dead processes, each locked by us; the caller removes or leaves it."""
         own = {segment.path for segment in self._segments}
-        for folder in (self._folder, *self._earlier):
-            for path in sorted(folder.glob("*")):
-                if path.suffix not in set(Retention) or path in own:
-                    continue
-                try:
-                    lock = open_lock(path)
-                except OSError as error:
-                    # A folder, a link, or the file of another user: the others go on.
-                    log.error("what lies in the spool stays there, for it can't be opened: %s", error)  # noqa: TRY400
-                    continue
-                if not try_lock(lock):
-                    os.close(lock)
-                elif not path.exists() or os.fstat(lock).st_size == 0:
-                    Segment(path, lock, Retention(path.suffix)).remove()
-                else:
-                    yield Segment(path, lock, Retention(path.suffix))
+        for path in sorted(self._folder.glob("*")):
+            if path.suffix not in set(Retention) or path in own:
+                continue
+            try:
+                lock = open_lock(path)
+            except OSError as error:
+                # A folder, a link, or the file of another user: the others go on.
+                log.error("what lies in the spool stays there, for it can't be opened: %s", error)  # noqa: TRY400
+                continue
+            if not try_lock(lock):
+                os.close(lock)
+            elif not path.exists() or os.fstat(lock).st_size == 0:
+                Segment(path, lock, Retention(path.suffix)).remove()
+            else:
+                yield Segment(path, lock, Retention(path.suffix))
 
 
 def abandoned_segments(home: Path) -> dict[Path, list[Retention]]:
@@ -249,7 +232,7 @@ async def replay(spool: Spool, attempts: PostgresAttempts, *, adopts: bool = Fal
             lost: list[ClosedAttempt] = []
             unwritten = await write_answers(attempts, rows, lost.extend)
             stay = unwritten + unreadable
-            if lost and ((len(lost) == len(rows) and segment.retention is Retention.LOST) or not spool.names(segment)):
+            if lost and len(lost) == len(rows) and segment.retention is Retention.LOST:
                 log_lost(lost, segment.path)
                 stay += len(lost)
             elif lost:
