@@ -82,7 +82,7 @@ def test_a_check_past_its_time_and_one_that_ends_its_process_end_unchecked_and_t
     assert worker.poll() is None
 
 
-def test_a_process_that_is_killed_amid_its_bundle_loses_no_job(system: System) -> None:
+def test_a_process_that_is_killed_amid_its_work_loses_no_job(system: System) -> None:
     system.submit(questions(80))
     worker = system.start_worker("generate,check,submit", slots=50)
     system.until(lambda: system.scalar(FINAL) >= 10, what="some checks")

@@ -188,7 +188,7 @@ def endless_checks_of_a_tenant(lab: Lab) -> Report:
     return report.with_note(f"checks of the other tenant took {slowest:.1f} s at most")
 
 
-@experiment("processes of checks killed amid their bundles", jobs=400)
+@experiment("processes of checks killed amid their work", jobs=400)
 def processes_of_checks_killed(lab: Lab) -> Report:
     worker = lab.work()
     for done in (100, 200, 300):

@@ -1,4 +1,4 @@
-"""Processes that compute checks, each piece of work within a time limit that works from outside: its process is killed.
+"""Processes that compute checks, each piece of work within a time limit that the system keeps: it ends the process.
 
 A fork server, forked before the worker has threads, makes them, so that a new one is there at once and shares the memory of what
 is loaded. They end with the worker, however it ends.
@@ -7,7 +7,6 @@ is loaded. They end with the worker, however it ends.
 import asyncio
 import ctypes
 import logging
-import math
 import mmap
 import os
 import pickle
@@ -20,10 +19,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from time import monotonic
 from typing import Any, TypeVar
-
-import psutil
 
 from tasks.errors import CheckEnded
 from worker.cancellation import cancel
@@ -32,20 +28,8 @@ log = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
 
-BUNDLE = 10
-"""Pieces that a process is given at once: to hand over one alone costs as much as to hand over ten."""
-
-BUNDLE_BYTES = 500_000
-"""Bytes of such pieces together, unless it is one."""
-
-BUNDLE_S = 0.25
-"""Seconds after which a process returns what it has, and leaves the rest of its bundle to others."""
-
 FIRST_LIMIT_S = 0.5
-"""Seconds of CPU that a bundle may take. What takes longer is tried again alone, beside the others and within its whole limit."""
-
-GRACE_S = 5.0
-"""Seconds after which the system ends a process that nobody ended: all that could are gone."""
+"""Seconds of CPU that a piece may take. What takes longer is tried again beside the others, within its whole limit."""
 
 DIED = "the process that checked it died, perhaps for want of memory: see the log of the worker and of the system"
 """The reason of a piece that ended its process twice."""
@@ -53,8 +37,8 @@ DIED = "the process that checked it died, perhaps for want of memory: see the lo
 PAUSE_S = 1.0
 """Seconds between two attempts to start a process."""
 
-_NOT_BEGUN = 255
-"""In place of a piece: the process did not read its bundle."""
+_TIME_UP = {signal.SIGPROF, signal.SIGALRM}
+"""How the system ends a process whose piece took all its CPU, or all its time."""
 
 _HEAD = 8
 """Bytes of the length before a message."""
@@ -98,8 +82,8 @@ class ForkServer:
     def __init__(self, prepare: Callable[[], None], begin: Callable[[], None], count: int) -> None:
         self._prepare, self._begin = prepare, begin
         self.count = count
-        self.progress = mmap.mmap(-1, count)
-        """The place of the piece that a process computes in its bundle, by number of the process."""
+        self.begun = mmap.mmap(-1, count)
+        """By number of the process, 1 once it computes the piece that it was given."""
         self._control, other = socket.socketpair()
         self._ordering = threading.Lock()
         """Held from an order to its answer: a thread goes on when the task that waits for it is cancelled."""
@@ -122,11 +106,11 @@ class ForkServer:
             raise OSError(answer.decode())
         return int(answer)
 
-    def kill(self, pid: int) -> None:
-        """Ends a process that this one forked; returns when it is gone."""
+    def kill(self, pid: int) -> int:
+        """Ends a process that this one forked; returns the signal that ended it, this or an earlier one, and 0 for none."""
         with self._ordering:
             self._control.send(b"-%d" % pid)
-            self._receive()
+            return int(self._receive())
 
     def _receive(self) -> bytes:
         if not (answer := self._control.recv(64)):
@@ -150,6 +134,8 @@ class ForkServer:
         # The worker decides about the end of these processes.
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, signal.SIG_IGN)
+        for number in _TIME_UP:
+            signal.signal(number, signal.SIG_DFL)
         running: set[int] = set()
         try:
             # The worker may close the connection before it has an answer.
@@ -168,9 +154,9 @@ class ForkServer:
             order = int(message)
             if order < 0:
                 os.kill(-order, signal.SIGKILL)
-                os.waitpid(-order, 0)
+                _, status = os.waitpid(-order, 0)
                 running.discard(-order)
-                control.send(b"done")
+                control.send(b"%d" % os.WTERMSIG(status))
                 continue
             (connection,) = descriptors
             try:
@@ -188,14 +174,19 @@ class ForkServer:
             os.close(connection)
 
     def _work(self, number: int, connection: socket.socket) -> None:
-        """Computes bundles until the worker closes the connection; does not return."""
+        """Computes pieces until the worker closes the connection; does not return."""
         try:
             with connection, connection.makefile("rwb") as stream:
                 self._begin_with(stream)
                 while head := stream.read(_HEAD):
-                    self.progress[number] = 0
-                    seconds, pieces = pickle.loads(stream.read(int.from_bytes(head, "big")))  # noqa: S301 - by the worker
-                    stream.write(frame(self._compute(number, pieces, seconds)))
+                    cpu_s, most_s, piece = pickle.loads(stream.read(int.from_bytes(head, "big")))  # noqa: S301 - by the worker
+                    self.begun[number] = 1
+                    signal.setitimer(signal.ITIMER_PROF, cpu_s)
+                    signal.setitimer(signal.ITIMER_REAL, most_s)
+                    answer = _answer(piece)
+                    signal.setitimer(signal.ITIMER_PROF, 0)
+                    signal.setitimer(signal.ITIMER_REAL, 0)
+                    stream.write(frame(answer))
                     stream.flush()
         finally:
             os._exit(0)
@@ -209,19 +200,6 @@ class ForkServer:
             os._exit(1)
         stream.write(frame(None))
         stream.flush()
-
-    def _compute(self, number: int, pieces: Sequence[bytes], seconds: float) -> list[bytes]:
-        """The results of the first pieces, as many as there is time for."""
-        answers: list[bytes] = []
-        until = monotonic() + BUNDLE_S
-        signal.setitimer(signal.ITIMER_REAL, seconds + GRACE_S)
-        for place, piece in enumerate(pieces):
-            self.progress[number] = place
-            answers.append(_answer(piece))
-            if monotonic() >= until:
-                break
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        return answers
 
 
 def _answer(piece: bytes) -> bytes:
@@ -246,13 +224,9 @@ def _answer(piece: bytes) -> bytes:
 class _Piece:
     content: bytes
     tenant: str
-    urgent: bool
     done: "asyncio.Future[bytes]"
-    call: "asyncio.Task[list[bytes]] | None" = None
-    """Computes it, with the others of its bundle."""
-    bundle: "Sequence[_Piece]" = ()
-    is_again: bool = False
-    """It ended a process, or took too long, and is tried alone."""
+    pid: int | None = None
+    """Of the process that computes it now."""
 
 
 @dataclass(slots=True)
@@ -261,18 +235,11 @@ class _Process:
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
 
-    def cpu_s(self) -> float:
-        """Seconds of CPU that it used so far."""
-        try:
-            return sum(psutil.Process(self.pid).cpu_times()[:2])
-        except psutil.NoSuchProcess:
-            return math.inf
-
-    async def ask(self, message: Any) -> list[bytes]:
-        """The answer to a bundle; raises ``EOFError`` when the process dies of it."""
+    async def ask(self, message: Any) -> bytes:
+        """The answer to a message; raises ``EOFError`` when the process dies of it."""
         self.writer.write(frame(message))
-        answers: list[bytes] = await self.receive()
-        return answers
+        answer: bytes = await self.receive()
+        return answer
 
     async def receive(self) -> Any:
         """The next message."""
@@ -280,7 +247,6 @@ class _Process:
             size = int.from_bytes(await self.reader.readexactly(_HEAD), "big")
             return pickle.loads(await self.reader.readexactly(size))  # noqa: S301 - by ``frame``
         except (asyncio.IncompleteReadError, ConnectionError) as error:
-            self.writer.close()
             raise EOFError from error
 
 
@@ -294,25 +260,17 @@ class _Lines:
         """Adds a piece behind the others of its tenant."""
         self._by_tenant.setdefault(piece.tenant, deque()).append(piece)
 
-    def put_back(self, piece: _Piece) -> None:
-        """Adds a piece before the others of its tenant."""
-        self._by_tenant.setdefault(piece.tenant, deque()).appendleft(piece)
-
-    def take(self, most: int) -> list[_Piece]:
-        """Removes the pieces of the next bundle: of one tenant alone, for the first of them may take all its time."""
-        pieces: list[_Piece] = []
-        size = 0
-        while self._by_tenant and not pieces:
+    def take(self) -> _Piece | None:
+        """Removes the next piece; those that nobody waits for any more are dropped."""
+        while self._by_tenant:
             tenant = next(iter(self._by_tenant))
             line = self._by_tenant.pop(tenant)
-            while line and len(pieces) < most and (not pieces or size + len(line[0].content) <= BUNDLE_BYTES):
-                piece = line.popleft()
-                if not piece.done.done():
-                    pieces.append(piece)
-                    size += len(piece.content)
+            piece = line.popleft()
             if line:
                 self._by_tenant[tenant] = line
-        return pieces
+            if not piece.done.done():
+                return piece
+        return None
 
 
 class CheckProcesses:
@@ -327,24 +285,20 @@ class CheckProcesses:
 
     def __init__(self, server: ForkServer, limit_s: float, reason: str, dead: Callable[[], None]) -> None:
         self._server = server
-        self._count = count = server.count
         self._limit_s = limit_s
-        self._first_s = limit_s if count == 1 else min(FIRST_LIMIT_S, limit_s)
-        self._bundle = 1 if count == 1 else BUNDLE
+        self._first_s = limit_s if server.count == 1 else min(FIRST_LIMIT_S, limit_s)
         self._reason = reason
         self._dead = dead
         self._urgent, self._bulk = _Lines(), _Lines()
         self._again = _Lines()
-        """Pieces that are tried once more, alone."""
+        """Pieces that ended a process, or took too long, and are tried once more."""
         self._changed = asyncio.Event()
         self._forking = asyncio.Lock()
         self._processes: list[asyncio.Task[None]] = []
-        self._last: list[_Lines | None] = [None] * count
-        """By process, the lines that come last next time: its last bundle was of these, and took long."""
 
     async def start(self) -> None:
         """Starts the processes; raises what their beginning raises, and ``OSError``."""
-        for number in range(self._count):
+        for number in range(self._server.count):
             task = asyncio.create_task(self._keep(number, await self._fork(number)), name=f"checks {number}")
             task.add_done_callback(self._note_end)
             self._processes.append(task)
@@ -352,14 +306,13 @@ class CheckProcesses:
     async def do(self, work: Callable[[], Result], *, tenant: str, urgent: bool = False) -> Result:
         """See ``tasks.ports.CheckExecutor``."""
         content = pickle.dumps(work, pickle.HIGHEST_PROTOCOL)
-        piece = _Piece(content, tenant, urgent, asyncio.get_running_loop().create_future())
-        self._lines_of(piece).add(piece)
-        self._changed.set()
+        piece = _Piece(content, tenant, asyncio.get_running_loop().create_future())
+        self._put(piece, self._urgent if urgent else self._bulk)
         try:
             answer = await piece.done
         except asyncio.CancelledError:
-            if piece.call is not None and all(each.done.done() for each in piece.bundle):
-                piece.call.cancel()
+            if piece.pid is not None:
+                os.kill(piece.pid, signal.SIGKILL)
             raise
         result, error = pickle.loads(answer)  # noqa: S301 - by ``_answer``
         if error is not None:
@@ -373,103 +326,69 @@ class CheckProcesses:
             await cancel(process)
         await asyncio.to_thread(self._server.close)
 
-    async def _keep(self, number: int, process: _Process) -> None:
-        """Keeps one process at work; a new one takes the place of one that was ended."""
-        try:
-            while True:
-                pieces, seconds = await self._next(number)
-                if not await self._compute(number, process, pieces, seconds):
-                    process.writer.close()
-                    async with self._forking:
-                        await asyncio.to_thread(self._server.kill, process.pid)
-                    process = await self._fork_again(number)
-        finally:
-            process.writer.close()
-
     def _note_end(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled():
             log.critical("%s broke", task.get_name(), exc_info=task.exception())
             self._dead()
 
-    async def _next(self, number: int) -> tuple[list[_Piece], float]:
-        """The next bundle of a process, and its time limit."""
+    def _put(self, piece: _Piece, lines: _Lines) -> None:
+        lines.add(piece)
+        self._changed.set()
+
+    async def _keep(self, number: int, process: _Process) -> None:
+        """Keeps one process at work; a new one takes the place of one that was ended."""
+        slow: _Lines | None = None
+        try:
+            while True:
+                piece, lines = await self._next(number, slow)
+                ended_by = await self._compute(
+                    number, process, piece, self._limit_s if lines is self._again else self._first_s
+                )
+                slow = lines if ended_by is not None or lines is self._again else None
+                if ended_by is not None:
+                    if not self._server.begun[number]:
+                        self._put(piece, lines)
+                    elif not piece.done.done():
+                        self._blame(piece, lines, took_long=ended_by in _TIME_UP)
+                    process = await self._fork_again(number)
+        finally:
+            process.writer.close()
+
+    async def _next(self, number: int, slow: _Lines | None) -> tuple[_Piece, _Lines]:
+        """The next piece of a process, and its lines; the ``slow`` ones, which took its time just now, come last."""
+        # The first process takes nothing that took long.
+        order = [self._urgent, self._bulk]
+        if number or self._server.count == 1:
+            order.insert(1, self._again)
         while True:
-            for lines in self._order(number):
-                takes_long = lines is self._again
-                if pieces := lines.take(1 if takes_long else self._bundle):
-                    self._last[number] = lines if takes_long else None
-                    return pieces, self._limit_s if takes_long else self._first_s
+            for lines in sorted(order, key=lambda lines: lines is slow):
+                if (piece := lines.take()) is not None:
+                    return piece, lines
             self._changed.clear()
             await self._changed.wait()
-            # What came in the same turn of the loop goes together.
-            await asyncio.sleep(0)
 
-    def _order(self, number: int) -> list[_Lines]:
-        """The lines in the order in which a process takes from them; the first process takes nothing that took long."""
-        order = [self._urgent, self._bulk] if number == 0 < self._count - 1 else [self._urgent, self._again, self._bulk]
-        return sorted(order, key=lambda lines: lines is self._last[number])
-
-    def _lines_of(self, piece: _Piece) -> _Lines:
-        return self._urgent if piece.urgent else self._bulk
-
-    async def _compute(self, number: int, process: _Process, pieces: Sequence[_Piece], seconds: float) -> bool:
-        """Computes a bundle; False if its process was ended, or died."""
-        self._server.progress[number] = _NOT_BEGUN
-        call = asyncio.create_task(process.ask((self._limit_s, [piece.content for piece in pieces])))
-        for piece in pieces:
-            piece.call, piece.bundle = call, pieces
-        used_s, until = process.cpu_s(), monotonic() + self._limit_s
+    async def _compute(self, number: int, process: _Process, piece: _Piece, seconds: float) -> int | None:
+        """Computes a piece; the signal that ended its process, None where it goes on."""
+        self._server.begun[number] = 0
+        piece.pid = process.pid
         try:
-            await asyncio.wait((call,), timeout=seconds)
-            # On a busy machine a second of its time may be a fraction of it.
-            while not call.done() and monotonic() < until and process.cpu_s() - used_s < seconds:
-                await asyncio.wait((call,), timeout=seconds)
-        except asyncio.CancelledError:
-            call.cancel()
-            raise
-        if call.done() and not call.cancelled() and call.exception() is None:
-            self._answer(pieces, call.result())
-            return True
-        if not call.cancelled():
-            died = call.done()
-            if not died:
-                call.cancel()
-                await asyncio.wait((call,))
-            place = self._server.progress[number]
-            if died and place == _NOT_BEGUN:
-                # It was dead before.
-                self._put_back(pieces)
-                return False
-            culprit = pieces[0 if place == _NOT_BEGUN else place]
-            if not culprit.done.done():
-                self._blame(culprit, died=died, within_s=seconds)
-            self._last[number] = (
-                self._again if culprit.is_again and seconds > self._first_s else self._lines_of(culprit)
-            )
-            pieces = [piece for piece in pieces if piece is not culprit]
-        self._put_back(pieces)
-        return False
+            answer = await process.ask((seconds, self._limit_s, piece.content))
+        except EOFError:
+            piece.pid = None
+            process.writer.close()
+            async with self._forking:
+                return await asyncio.to_thread(self._server.kill, process.pid)
+        piece.pid = None
+        if not piece.done.done():
+            piece.done.set_result(answer)
+        return None
 
-    def _answer(self, pieces: Sequence[_Piece], answers: Sequence[bytes]) -> None:
-        for piece, answer in zip(pieces, answers, strict=False):
-            if not piece.done.done():
-                piece.done.set_result(answer)
-        self._put_back(pieces[len(answers) :])
-
-    def _put_back(self, pieces: Sequence[_Piece]) -> None:
-        for piece in reversed(pieces):
-            if not piece.done.done():
-                (self._again if piece.is_again else self._lines_of(piece)).put_back(piece)
-        self._changed.set()
-
-    def _blame(self, piece: _Piece, *, died: bool, within_s: float) -> None:
-        """Ends a piece that ended its process, or took too long; at its first try it has another one, alone."""
-        if piece.is_again or not (died or within_s < self._limit_s or len(piece.bundle) > 1):
-            piece.done.set_exception(CheckEnded(DIED if died else self._reason))
-            return
-        piece.is_again = True
-        self._again.add(piece)
-        self._changed.set()
+    def _blame(self, piece: _Piece, lines: _Lines, *, took_long: bool) -> None:
+        """Ends a piece that ended its process, or took its whole time; another one has a second try."""
+        if lines is self._again or (took_long and self._first_s == self._limit_s):
+            piece.done.set_exception(CheckEnded(self._reason if took_long else DIED))
+        else:
+            self._put(piece, self._again)
 
     async def _fork_again(self, number: int) -> _Process:
         """A process in place of another, once the system has one."""

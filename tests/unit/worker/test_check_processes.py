@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from tasks.errors import CheckEnded
-from worker.process.check_processes import BUNDLE, CheckProcesses, ForkServer, ForkServerEnded
+from worker.process.check_processes import CheckProcesses, ForkServer, ForkServerEnded
 
 CEILING_S = 30
 UNLIMITED_S = 3_600
@@ -94,7 +94,7 @@ def test_a_start_that_is_cancelled_leaves_no_socket(recwarn: pytest.WarningsReco
 
 async def test_each_piece_has_its_own_result_or_error() -> None:
     async with processes() as checks:
-        numbers = range(5 * BUNDLE)
+        numbers = range(50)
         work = [checks.do(partial(square, number), tenant=f"t{number % 3}") for number in numbers]
         with pytest.raises(ValueError, match="no"):
             await checks.do(refuse, tenant="t1")

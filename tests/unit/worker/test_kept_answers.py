@@ -13,7 +13,7 @@ from tests.lent_ledger import LentLedger
 from tests.unit.worker.test_spool import answers_in, calling, files, until
 from worker.process import journal as journal_module
 from worker.process.journal import LedgerJournal
-from worker.process.spool import Spool, lost_answers, replay, spool_folder
+from worker.process.spool import Spool, lost_answers, replay
 
 LONG = timedelta(hours=1)
 
@@ -101,21 +101,3 @@ async def test_answers_of_lost_jobs_are_named_and_stay_until_the_ledger_knows_th
     attempts.knows = True
     assert await replay(Spool(folder), attempts) == 1  # type: ignore[arg-type]
     assert not files(folder)
-
-
-async def test_a_spool_that_is_named_by_an_address_gives_its_answers_to_their_ledger_and_to_no_other(
-    tmp_path: Path,
-) -> None:
-    attempts, old = Forgetful(), tmp_path / "spool" / "00f3c2a19b7e"
-    ((_, closed),) = await calling(LentLedger(), 1)
-    dead = Spool(old)
-    await dead.keep([closed])
-    dead.leave()
-    assert closed.opening is not None
-    own = spool_folder(tmp_path, closed.opening.batch_id)
-    assert await replay(Spool(own, [old]), attempts) == 0  # type: ignore[arg-type]
-    assert [path.suffix for path in files(old)] == [".jsonl"]
-
-    attempts.knows = True
-    assert await replay(Spool(own, [old]), attempts) == 1  # type: ignore[arg-type]
-    assert not files(old)
