@@ -9,7 +9,7 @@ import asyncio
 import logging
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Self
 from uuid import UUID
@@ -69,169 +69,107 @@ class Kind(StrEnum):
 # ---- writing ---------------------------------------------------------------------------------------------------
 
 
-@dataclass(slots=True)
-class _Answer:
-    """An attempt's text, kept until the attempt ends, and the part of it that is in the stream."""
-
-    key: str
-    start: dict[str, str]
-    pieces: list[str] = field(default_factory=list)
-    in_stream: int = 0
-    """Number of its pieces in the stream."""
-    started: bool = False
-    """True if its start is in the stream."""
-    ended: Kind | None = None
-
-    @property
-    def due(self) -> bool:
-        return not self.started or self.in_stream < len(self.pieces) or self.ended is not None
-
-    def restart(self) -> None:
-        """Notes that the stream lost its entries."""
-        self.started, self.in_stream = False, 0
-
-
 class RedisTokens:
     """``tasks.ports.TokenSink``; belongs to the event loop it is used on.
 
-    Without Redis nothing is written, and no caller waits for it: an attempt that is still under way when it is back is
-    written from its start, one that ended meanwhile is not.
+    Without Redis nothing is written, and no caller waits for it: the text of an attempt that it interrupts ends there.
     """
 
     def __init__(self, redis_url: str, *, key_prefix: str, kept_s: float) -> None:
         self._prefix = key_prefix
         self._kept_s = int(kept_s)
         self._redis = redis.Redis.from_url(redis_url, socket_timeout=10, socket_connect_timeout=5)
-        self._answers: dict[UUID, _Answer] = {}
-        self._finals: list[tuple[str, dict[str, str]]] = []
+        self._keys: dict[UUID, str] = {}
+        """The streams of the attempts under way."""
+        self._entries: list[tuple[str, dict[str, str]]] = []
+        """What is to be written, in order."""
+        self._texts: dict[UUID, dict[str, str]] = {}
+        """The entries that further pieces of an attempt come into."""
         self._sending: asyncio.Task[None] | None = None
         self._closing = asyncio.Event()
         self._away = False
 
     def start(self, job: Leased, attempt: NewAttempt) -> None:
         """See ``tasks.ports.TokenSink``."""
-        entry = {
-            "kind": Kind.START.value, "attempt": str(attempt.id), "run": str(attempt.run), "round": str(attempt.round),
-            "number": str(attempt.number),
-        }  # fmt: skip
-        self._answers[attempt.id] = _Answer(key_of(self._prefix, job.job_id, attempt.run), entry)
-        self._wake()
+        key = self._keys[attempt.id] = key_of(self._prefix, job.job_id, attempt.run)
+        numbers = {"run": str(attempt.run), "round": str(attempt.round), "number": str(attempt.number)}
+        self._add(key, Kind.START, attempt=str(attempt.id), **numbers)
 
     def text(self, attempt_id: UUID, piece: str) -> None:
         """See ``tasks.ports.TokenSink``."""
-        answer = self._answers.get(attempt_id)
-        if answer is not None:
-            answer.pieces.append(piece)
-            self._wake()
+        if (entry := self._texts.get(attempt_id)) is not None:
+            entry["text"] += piece
+        elif (key := self._keys.get(attempt_id)) is not None:
+            self._texts[attempt_id] = self._add(key, Kind.TEXT, attempt=str(attempt_id), text=piece)
 
     def end(self, attempt_id: UUID, *, whole: bool) -> None:
         """See ``tasks.ports.TokenSink``."""
-        answer = self._answers.get(attempt_id)
-        if answer is not None:
-            answer.ended = Kind.END if whole else Kind.BROKEN
-            self._wake()
+        self._texts.pop(attempt_id, None)
+        if (key := self._keys.pop(attempt_id, None)) is not None:
+            self._add(key, Kind.END if whole else Kind.BROKEN, attempt=str(attempt_id))
 
     def final(self, job: FinalFacts) -> None:
         """See ``tasks.ports.TokenSink``."""
         outcome = job.outcome.value if job.outcome is not None else ""
-        entry = {"kind": Kind.FINAL.value, "run": str(job.run), "state": job.state.value, "outcome": outcome}
-        self._finals.append((key_of(self._prefix, job.job_id, job.run), entry))
-        self._wake()
+        key = key_of(self._prefix, job.job_id, job.run)
+        self._add(key, Kind.FINAL, run=str(job.run), state=job.state.value, outcome=outcome)
 
-    def _wake(self) -> None:
+    def _add(self, key: str, kind: Kind, **values: str) -> dict[str, str]:
+        entry = {"kind": kind.value, **values}
+        self._entries.append((key, entry))
         if self._sending is None:
             self._sending = asyncio.get_running_loop().create_task(self._send(), name="write tokens")
-
-    @property
-    def _due(self) -> bool:
-        return bool(self._finals) or any(answer.due for answer in self._answers.values())
+        return entry
 
     async def _send(self) -> None:
-        loop, pause_s = asyncio.get_running_loop(), COLLECT_S
+        loop, pause_s = asyncio.get_running_loop(), AWAY_S if self._away else COLLECT_S
         try:
-            while self._due:
+            while self._entries:
                 await is_set_within(self._closing, pause_s)
                 began = loop.time()
-                reachable = await self._flush()
-                pause_s = max(COLLECT_S, PAUSE_SHARE * (loop.time() - began)) if reachable else AWAY_S
-                if self._closing.is_set() and not reachable:
-                    return
+                await self._flush()
+                pause_s = max(COLLECT_S, PAUSE_SHARE * (loop.time() - began))
         except Exception:
             log.exception("streamed answers could not be written")
-            self._answers.clear()
+            self._drop()
         finally:
             self._sending = None
 
-    async def _flush(self) -> bool:
-        """Writes the due texts in one round trip; False while Redis is away."""
-        due = [(attempt_id, answer) for attempt_id, answer in self._answers.items() if answer.due]
-        counts = [len(answer.pieces) for _, answer in due]
-        ends = [answer.ended for _, answer in due]
-        # Never before the end of its answer, which may have to be written again.
-        ending = {answer.key for _, answer in due if answer.ended is not None}
-        finals = [final for final in self._finals if final[0] not in ending]
-        self._finals = [final for final in self._finals if final[0] in ending]
-        positions: list[int] = []
+    async def _flush(self) -> None:
+        """Writes all entries in one round trip; while Redis is away they are dropped."""
+        entries: list[tuple[str, Any]] = self._entries
+        self._entries = []
+        self._texts.clear()
         try:
             async with self._redis.pipeline(transaction=False) as pipe:
-                for _, answer in due:
-                    positions.append(len(pipe))
-                    self._write(pipe, answer)
-                for key, entry in finals:
-                    self._add(pipe, key, entry)
-                    pipe.expire(key, self._kept_s)
-                replies: list[Any] = await pipe.execute(raise_on_error=False)
-            if error := next((each for each in replies if isinstance(each, Exception) and not is_refusal(each)), None):
-                raise error
+                for key, entry in entries:
+                    # Of a Redis that was emptied meanwhile no reader gets the rest of a text.
+                    continues = entry["kind"] not in {Kind.START, Kind.FINAL}
+                    pipe.xadd(key, entry, maxlen=LONGEST_STREAM, approximate=True, nomkstream=continues)
+                    if entry["kind"] != Kind.TEXT:
+                        pipe.expire(key, self._kept_s)
+                errors = [reply for reply in await pipe.execute(raise_on_error=False) if isinstance(reply, Exception)]
+            for error in errors:
+                if not is_refusal(error):
+                    raise error
+                log.warning("a text can't be written: %s", error)
         except (RedisError, OSError) as error:
-            self._lost(error)
-            return False
+            if not self._away:
+                log.warning("streamed answers can't be written, which changes nothing else: %s", error)
+            self._away = True
+            self._drop()
+            return
         if self._away:
             log.warning("Redis is back: streamed answers are written again")
             self._away = False
-        for (attempt_id, answer), position, count, ended in zip(due, positions, counts, ends, strict=True):
-            if is_refusal(replies[position]):
-                log.warning("the text of the attempt %s can't be written: %s", attempt_id, replies[position])
-                del self._answers[attempt_id]
-                continue
-            if replies[position] is None:
-                # Redis was emptied meanwhile.
-                answer.restart()
-                continue
-            answer.started, answer.in_stream = True, count
-            if ended is not None:
-                del self._answers[attempt_id]
-        return True
 
-    def _write(self, pipe: Any, answer: _Answer) -> None:
-        """Adds the commands; the reply to the first is None if the stream that it continues does not exist any more."""
-        continues = answer.started
-        if not continues:
-            self._add(pipe, answer.key, answer.start)
-            pipe.expire(answer.key, self._kept_s)
-        attempt = answer.start["attempt"]
-        if text := "".join(answer.pieces[answer.in_stream :]):
-            entry = {"kind": Kind.TEXT.value, "attempt": attempt, "text": text}
-            self._add(pipe, answer.key, entry, continues=continues)
-        if answer.ended is not None:
-            self._add(pipe, answer.key, {"kind": answer.ended.value, "attempt": attempt}, continues=continues)
-            pipe.expire(answer.key, self._kept_s)
-
-    def _add(self, pipe: Any, key: str, entry: Mapping[str, str], *, continues: bool = False) -> None:
-        pipe.xadd(key, entry, maxlen=LONGEST_STREAM, approximate=True, nomkstream=continues)
-
-    def _lost(self, error: Exception) -> None:
-        if not self._away:
-            log.warning("streamed answers can't be written, which changes nothing else: %s", error)
-            self._away = True
-        self._finals.clear()
-        for attempt_id, answer in list(self._answers.items()):
-            answer.restart()
-            if answer.ended is not None:
-                del self._answers[attempt_id]
+    def _drop(self) -> None:
+        self._keys.clear()
+        self._entries.clear()
+        self._texts.clear()
 
     async def close(self) -> None:
-        """Writes the due texts, once, and closes the connections."""
+        """Writes what is due, once, and closes the connections."""
         self._closing.set()
         if self._sending is not None:
             await asyncio.wait([self._sending])
