@@ -113,6 +113,7 @@ async def test_renewal_tells_which_leases_are_lost(ledger: PostgresLedger) -> No
 
 async def test_a_lost_token_can_do_nothing(ledger: PostgresLedger, clock: Clock) -> None:
     old = await submit_and_take(ledger)
+    attempt = await open_one(ledger, old)
     await clock.advance(2 * LEASE)
     await ledger.duties.rescue(10, None)
     new = await take_one(ledger, old.job_id, worker="w2")
@@ -123,8 +124,9 @@ async def test_a_lost_token_can_do_nothing(ledger: PostgresLedger, clock: Clock)
     assert not await ledger.queue.defer(lease_key(old), later(old))
     assert await ledger.attempts.open_attempts([make_attempt(old)]) == [Opened.LOST]
     assert await ledger.queue.finish([make_final(old)]) == set()
+    assert await ledger.attempts.close_attempts([closed_error(old, attempt, then=later(old))]) == set()
     assert (await ledger.queue.renew([lease_key(new)], LEASE)).lost == set()
-    assert (await ledger.reading.job_detail(old.job_id)).attempts == ()
+    assert len((await ledger.reading.job_detail(old.job_id)).attempts) == 1
 
 
 # ---- giving back -----------------------------------------------------------------------------------------------
@@ -178,6 +180,12 @@ async def test_the_lease_includes_the_outcomes_of_earlier_attempts(ledger: Postg
 
     assert (leased.spent, leased.snoozes, leased.unknown, leased.attempts) == (3, 2, 1, 6)
     assert leased.first_opened_ago_ms == pytest.approx(6_000, abs=3_000)
+
+    # A round is asked for by itself; what the model failed before counts on.
+    await ledger.queue.defer(lease_key(leased), later(leased, round=1))
+    await ledger.duties.promote(10)
+    again = await take_one(ledger, leased.job_id)
+    assert (again.spent, again.snoozes, again.unknown, again.attempts) == (3, 2, 0, 0)
 
 
 async def test_time_sent_away_by_a_limit_is_noted_until_the_step_ends(ledger: PostgresLedger, clock: Clock) -> None:
