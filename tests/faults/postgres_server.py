@@ -61,7 +61,7 @@ def servers_of_the_home_killed(lab: Lab) -> Report:
     report = lab.report(JOBS)
     logs = [lab.log(number) for number in range(len(workers))]
     for title in ("PostgreSQL", "Valkey"):
-        notices = sum(log.count(f"{title} of this home had ended; it is started again") for log in logs)
+        notices = sum(log.count(f"{title} of this home had ended, and is started again") for log in logs)
         assert notices == 1, f"{title}: {notices} notices"
     # As 'nightdesk down': what is stopped after the workers stays so.
     lab.crash("postgres")
