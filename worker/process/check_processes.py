@@ -82,7 +82,7 @@ class ForkServer:
     def __init__(self, prepare: Callable[[], None], begin: Callable[[], None], count: int) -> None:
         self._prepare, self._begin = prepare, begin
         self.count = count
-        self.begun = mmap.mmap(-1, count)
+        self.started = mmap.mmap(-1, count)
         """By number of the process, 1 once it computes the piece that it was given."""
         self._control, other = socket.socketpair()
         self._ordering = threading.Lock()
@@ -180,7 +180,7 @@ class ForkServer:
                 self._begin_with(stream)
                 while head := stream.read(_HEAD):
                     cpu_s, most_s, piece = pickle.loads(stream.read(int.from_bytes(head, "big")))  # noqa: S301 - by the worker
-                    self.begun[number] = 1
+                    self.started[number] = 1
                     signal.setitimer(signal.ITIMER_PROF, cpu_s)
                     signal.setitimer(signal.ITIMER_REAL, most_s)
                     answer = _answer(piece)
@@ -307,7 +307,7 @@ class CheckProcesses:
         """See ``tasks.ports.CheckExecutor``."""
         content = pickle.dumps(work, pickle.HIGHEST_PROTOCOL)
         piece = _Piece(content, tenant, asyncio.get_running_loop().create_future())
-        self._put(piece, self._urgent if urgent else self._bulk)
+        self._enqueue(piece, self._urgent if urgent else self._bulk)
         try:
             answer = await piece.done
         except asyncio.CancelledError:
@@ -331,7 +331,7 @@ class CheckProcesses:
             log.critical("%s broke", task.get_name(), exc_info=task.exception())
             self._dead()
 
-    def _put(self, piece: _Piece, lines: _Lines) -> None:
+    def _enqueue(self, piece: _Piece, lines: _Lines) -> None:
         lines.add(piece)
         self._changed.set()
 
@@ -346,8 +346,8 @@ class CheckProcesses:
                 )
                 slow = lines if ended_by is not None or lines is self._again else None
                 if ended_by is not None:
-                    if not self._server.begun[number]:
-                        self._put(piece, lines)
+                    if not self._server.started[number]:
+                        self._enqueue(piece, lines)
                     elif not piece.done.done():
                         self._blame(piece, lines, took_long=ended_by in _TIME_UP)
                     process = await self._fork_again(number)
@@ -369,7 +369,7 @@ class CheckProcesses:
 
     async def _compute(self, number: int, process: _Process, piece: _Piece, seconds: float) -> int | None:
         """Computes a piece; the signal that ended its process, None where it goes on."""
-        self._server.begun[number] = 0
+        self._server.started[number] = 0
         piece.pid = process.pid
         try:
             answer = await process.ask((seconds, self._limit_s, piece.content))
@@ -388,7 +388,7 @@ class CheckProcesses:
         if lines is self._again or (took_long and self._first_s == self._limit_s):
             piece.done.set_exception(CheckEnded(self._reason if took_long else DIED))
         else:
-            self._put(piece, self._again)
+            self._enqueue(piece, self._again)
 
     async def _fork_again(self, number: int) -> _Process:
         """A process in place of another, once the system has one."""

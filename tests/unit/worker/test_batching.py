@@ -149,8 +149,7 @@ def test_no_send_begins_while_the_loop_ends() -> None:
 
     async def scenario() -> None:
         batcher = Batcher("rows", send, in_flight=1)
-        for row in range(BATCH_ROWS + 1):
-            callers.append(asyncio.create_task(batcher.send(row)))
+        callers.extend(asyncio.create_task(batcher.send(row)) for row in range(BATCH_ROWS + 1))
         await asyncio.sleep(0)
 
     callers: list[asyncio.Task[None]] = []

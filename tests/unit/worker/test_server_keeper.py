@@ -20,17 +20,17 @@ ENDED = frozenset({"postgres"})
 
 @dataclass
 class Servers:
-    """What a keeper finds at its looks, one after the other, and what its starts come to."""
+    """The servers of a home at each look of a keeper, and the end of each of its starts."""
 
     looks: Iterator[frozenset[str]]
     starts: list[Endpoints | StartError]
     over: threading.Event = field(default_factory=threading.Event)
 
     def ended(self, _: Path) -> frozenset[str]:
-        if (found := next(self.looks, None)) is None:
+        if (ended := next(self.looks, None)) is None:
             self.over.set()
             return frozenset()
-        return found
+        return ended
 
     def start(self, _: Path) -> Endpoints:
         end = self.starts.pop(0)
