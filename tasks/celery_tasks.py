@@ -69,15 +69,13 @@ def submit_task(self: "Task[Any, Any]", jobs: Any = None, batch: Any = None) -> 
     """Accepts one job or a list from a producer that reaches only Redis; acknowledged after the commit.
 
     A fault of the message as a whole is an error without a position. While the ledger is away the message goes
-    back to its queue, and this process takes no further ones.
+    back to its queue.
     """
-    runtime = process.runtime
     try:
-        return runtime.submit(*read_message(jobs, batch, f"message:{self.request.id}"), queue_of(self))
+        return process.runtime.submit(*read_message(jobs, batch, f"message:{self.request.id}"), queue_of(self))
     except (InputError, Unstorable) as error:
         return _refusal(error, jobs)
     except (ServiceUnavailable, LedgerError) as error:
-        runtime.close_door()
         raise Reject(str(error), requeue=True) from error
 
 

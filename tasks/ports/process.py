@@ -113,9 +113,6 @@ class Runtime(Protocol):
     def submit(self, raw_jobs: Sequence[Any], batch: dict[str, Any], queue: str) -> dict[str, Any]:
         """Write jobs and return the JSON answer of ``nightdesk.submit``; the queue tells their tenant."""
 
-    def close_door(self) -> None:
-        """Take no further submissions from Redis until the ledger can be reached again."""
-
     def poll(self, raw_ids: Sequence[Any], queue: str) -> list[dict[str, Any] | None]:
         """Results as JSON, as they stand now; None for what the queue's tenant has not."""
 

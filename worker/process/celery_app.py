@@ -1,26 +1,15 @@
-"""The Celery application and the gate of its submissions, both started and wired by ``worker.process.main``."""
+"""The Celery application, started by ``worker.process.main``."""
 
-import asyncio
-import logging
-import threading
-from collections.abc import Awaitable, Callable, Collection
 from typing import Any
 
 from celery import Celery
 from kombu import Queue
 
-from tasks.errors import LedgerError, ServiceUnavailable
-from worker.cancellation import cancel
 from worker.settings import Settings
-
-log = logging.getLogger(__name__)
 
 QUEUES = ("generate", "check", "local", "submit")
 
 INCLUDE = ("tasks.celery_tasks",)
-
-PROBE_EVERY_S = 1.0
-"""Seconds between looks whether the ledger is back."""
 
 
 def make_app(settings: Settings, redis_url: str) -> Celery:
@@ -95,56 +84,3 @@ def _transport(settings: Settings) -> dict[str, Any]:
     if settings.key_prefix:
         options["global_keyprefix"] = settings.key_prefix
     return options
-
-
-class SubmitGate:
-    """Stops this process's consumer of submissions while the ledger is away: they wait in Redis and do not circulate.
-
-    Args:
-        queues: the names of those with submissions.
-        shut: names of queues that the consumer leaves alone.
-        reachable: asks the ledger; raises while it is away.
-        loop: runs ``reachable``.
-    """
-
-    def __init__(
-        self,
-        queues: Collection[str],
-        shut: set[str],
-        reachable: Callable[[], Awaitable[None]],
-        loop: asyncio.AbstractEventLoop,
-    ) -> None:
-        self._queues = frozenset(queues)
-        self._shut = shut
-        self._reachable = reachable
-        self._loop = loop
-        self._lock = threading.Lock()
-        self._reopening: asyncio.Task[None] | None = None
-
-    def close(self) -> None:
-        """Stops the consumer; called by Celery's threads, any number of them."""
-        with self._lock:
-            if self._queues <= self._shut:
-                return
-            self._shut |= self._queues
-        log.warning("the ledger is away: submissions over Redis wait there")
-        self._loop.call_soon_threadsafe(self._begin_reopening)
-
-    async def cancel(self) -> None:
-        """Stops the probes at the end of the process."""
-        if self._reopening is not None:
-            await cancel(self._reopening)
-
-    def _begin_reopening(self) -> None:
-        self._reopening = asyncio.create_task(self._reopen(), name="reopen the submit gate")
-
-    async def _reopen(self) -> None:
-        while True:
-            await asyncio.sleep(PROBE_EVERY_S)
-            try:
-                await self._reachable()
-            except (ServiceUnavailable, LedgerError):
-                continue
-            self._shut -= self._queues
-            log.warning("the ledger is back: submissions over Redis are taken again")
-            return

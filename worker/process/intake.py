@@ -27,15 +27,13 @@ from celery.worker.state import maybe_shutdown
 from kombu.pidbox import Node
 from kombu.transport import redis as redis_transport
 from kombu.utils.json import loads
-from kombu.utils.scheduling import round_robin_cycle
 
 from schemas.states import Step
-from tasks.errors import LedgerUnavailable
+from tasks.errors import LedgerError, LedgerUnavailable, Unstorable
 from tasks.ports import Catalog, Runtime
 from tasks.results import parse_job_id, parse_job_ids, poll
 from tasks.submit import new_batch, submit
 from worker.ledger.postgres import PostgresLedger
-from worker.process.celery_app import SubmitGate
 from worker.process.doorbell import Sender
 from worker.process.message_replies import replying
 from worker.public_address import refuse_private
@@ -176,16 +174,6 @@ class LookingNode(Node):
         return not pattern or (matcher == "glob" and fnmatchcase(self.hostname, pattern))
 
 
-class OpenQueues(round_robin_cycle):  # type: ignore[type-arg]  # generic in its stubs alone
-    """The queues that the consumer asks for its next message: its own, but for those that are shut."""
-
-    shut: ClassVar[set[str]] = set()
-
-    def consume(self, n: int) -> Any:
-        """Their names."""
-        return [queue for queue in super().consume(n) if queue not in self.shut]
-
-
 class GuardedQoS(redis_transport.QoS):
     """Forgets a message that can't be acknowledged or given back: it would be in the way of all others."""
 
@@ -210,7 +198,6 @@ class GuardedChannel(redis_transport.Channel):
     """Drops strings that are no message: the list in Redis may hold any."""
 
     QoS = GuardedQoS
-    queue_order_strategy = "worker.process.intake:OpenQueues"
     connection: Any
     replied_at: ClassVar[float] = -math.inf
     """Time (monotonic) of the last reply of the control channel to any channel of the process; an idle consumer pings it every ten seconds."""
@@ -337,7 +324,7 @@ def trust_nothing(app: Celery) -> None:
 # ---- from Celery's threads to the loop -------------------------------------------------------------------------------
 
 LEDGER_PATIENCE_S = 20.0
-"""Seconds that a submission over Redis waits for the ledger before its message returns to the queue."""
+"""Seconds that a submission over Redis waits for the ledger before its message returns to the queue, and comes again."""
 
 
 class Intake(Runtime):
@@ -349,7 +336,6 @@ class Intake(Runtime):
         ledger: gets submissions and answers polls.
         owned: finds jobs within a tenant; None for one that the tenant has not.
         catalog: knows what can be served.
-        gate: stops the queue of submissions while the ledger is away.
         sender: hints new jobs.
         tenants: the tenant of each queue with submissions; that of ``submit`` for any other.
         most_queued: most jobs of a tenant that are not final; None: no limit.
@@ -364,7 +350,6 @@ class Intake(Runtime):
         ledger: PostgresLedger,
         owned: Callable[[Sequence[tuple[UUID, str]]], Coroutine[Any, Any, Sequence[object | None]]],
         catalog: Catalog,
-        gate: SubmitGate,
         sender: Sender,
         tenants: Mapping[str, str],
         most_queued: Callable[[str], int | None],
@@ -375,7 +360,6 @@ class Intake(Runtime):
         self._ledger = ledger
         self._owned = owned
         self._catalog = catalog
-        self._gate = gate
         self._sender = sender
         self._tenants = tenants
         self._most_queued = most_queued
@@ -396,10 +380,6 @@ class Intake(Runtime):
 
     def _tenant_of(self, queue: str) -> str:
         return self._tenants.get(queue, self._tenants[SUBMIT_QUEUE])
-
-    def close_door(self) -> None:
-        """See ``tasks.ports.Runtime``."""
-        self._gate.close()
 
     def poll(self, raw_ids: Sequence[Any], queue: str = SUBMIT_QUEUE) -> list[dict[str, Any] | None]:
         """See ``tasks.ports.Runtime``."""
@@ -437,8 +417,8 @@ class Intake(Runtime):
         while True:
             try:
                 submitted = await submit(self._ledger.submission, raw_jobs, batch=batch, catalog=self._catalog)
-            except LedgerUnavailable:
-                if self._loop.time() >= until:
+            except (LedgerUnavailable, LedgerError) as error:
+                if isinstance(error, Unstorable) or self._loop.time() >= until:
                     raise
             else:
                 for key in submitted.receipt.hints if submitted.receipt else ():

@@ -46,10 +46,9 @@ from worker.limits.rates import lane_terms
 from worker.limits.redis_bucket import RedisBuckets
 from worker.process.alive_file import keep_fresh
 from worker.process.callback_delivery import Delivery
-from worker.process.celery_app import SubmitGate
 from worker.process.check_processes import CheckProcesses, ForkServer
 from worker.process.doorbell import CeleryDoorbell, Sender
-from worker.process.intake import Intake, OpenQueues
+from worker.process.intake import Intake
 from worker.process.journal import LedgerJournal
 from worker.process.lease_renewer import LeaseRenewer
 from worker.process.pruning import Pruning
@@ -253,15 +252,12 @@ class WorkerRuntime:
 
     def _open_intake(self) -> Intake:
         settings = self._settings
-        gate = SubmitGate(settings.submit_queues, OpenQueues.shut, self._reachable, self._loop)
-        self._at_end(gate.cancel)
         return Intake(
             self._loop,
             self._feeds,
             ledger=self._ledger,
             owned=self._ledger.tenancy.jobs,
             catalog=Installation(settings, same_for_workers=True),
-            gate=gate,
             sender=self._sender,
             tenants=settings.submit_queues,
             most_queued=settings.most_queued,
@@ -429,10 +425,6 @@ class WorkerRuntime:
 
     def _local_is_served(self) -> bool:
         return Step.LOCAL in self._present.steps
-
-    async def _reachable(self) -> None:
-        # A write, because a ledger that only reads, as in a failover, takes no submission.
-        await self._ledger.fleet.beat(worker_name(), self._steps, urgent_only=self._urgent_workers.only)
 
     async def _drain(self) -> int:
         until = self._loop.time() + self._settings.drain_s
