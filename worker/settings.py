@@ -329,8 +329,8 @@ class Settings(BaseSettings):
     )
     local_model_wait_s: Wait = Field(
         default=120.0,
-        description="seconds without any worker of the queue `local` after which its jobs are checked without the model "
-        "and end as partial; at once where NIGHTDESK_LOCAL_MODEL is unset",
+        description="seconds that a job waits for a worker of the queue `local` while there is none; then it is checked without "
+        "the model and ends as partial; at once where NIGHTDESK_LOCAL_MODEL is unset",
     )
     http_max_body_bytes: int = Field(
         default=1_000_000_000, ge=1_000, description="most bytes of a batch that is submitted over HTTP, unpacked"

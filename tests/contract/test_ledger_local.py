@@ -108,12 +108,12 @@ async def test_jobs_of_an_unserved_step_move_to_another_step_with_a_note(ledger:
     ids = (await submit(ledger, *(check_request(n, *READ) for n in range(3)), check_request(3, *WORDS))).job_ids
     waiting_job = await take_one(ledger, ids[0], Step.LOCAL)
 
-    first = await ledger.duties.reassign(Step.LOCAL, Step.CHECK, 1)
-    rest = await ledger.duties.reassign(Step.LOCAL, Step.CHECK, 9)
+    first = await ledger.duties.reassign(Step.LOCAL, Step.CHECK, timedelta(0), 1)
+    rest = await ledger.duties.reassign(Step.LOCAL, Step.CHECK, timedelta(0), 9)
 
     assert {*first, *rest} == {*ids[1:3]}
     assert len(first) == len(rest) == 1
-    assert await ledger.duties.reassign(Step.LOCAL, Step.CHECK, 9) == []
+    assert await ledger.duties.reassign(Step.LOCAL, Step.CHECK, timedelta(0), 9) == []
     leased = {job.job_id: job for job in await ledger.queue.lease(Step.CHECK, "w1", LEASE, 9)}
     assert leased.keys() == {*ids[1:]}
     (event,) = (await ledger.reading.job_detail(ids[1])).events

@@ -114,10 +114,12 @@ def test_jobs_move_to_another_step_only_while_no_worker_serves_theirs(database_u
         request = make_request(response="It is ready.", config=make_config(checkers=("local",)))
         receipt = await ledger.submission.submit(make_batch(), [make_jobs(request)])
         await ledger.fleet.beat("a", {Step.LOCAL})
-        assert await ledger.duties.reassign(Step.LOCAL, Step.CHECK, 9) == []
+        wait = timedelta(seconds=25)
+        assert await ledger.duties.reassign(Step.LOCAL, Step.CHECK, timedelta(0), 9) == []
         await ledger.fleet.beat("b", {Step.CHECK})
         await asyncio.to_thread(advance_clock, database_url, timedelta(seconds=30))
-        assert await ledger.duties.reassign(Step.LOCAL, Step.CHECK, 9) == list(receipt.job_ids)
+        assert await ledger.duties.reassign(Step.LOCAL, Step.CHECK, 2 * wait, 9) == []
+        assert await ledger.duties.reassign(Step.LOCAL, Step.CHECK, wait, 9) == list(receipt.job_ids)
 
     over(database_url, scenario)
 

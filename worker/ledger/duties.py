@@ -113,7 +113,8 @@ _EXPIRING = "expire"
 _REASSIGN = """
 WITH unserved_job AS (
     SELECT id FROM job
-    WHERE state = 'available' AND step = %(step)s AND (SELECT pg_try_advisory_xact_lock(%(lock)s))
+    WHERE state = 'available' AND step = %(step)s AND available_at <= nightdesk_now() - %(wait)s
+      AND (SELECT pg_try_advisory_xact_lock(%(lock)s))
       AND NOT EXISTS (SELECT FROM worker WHERE %(step)s = ANY (steps) AND seen_at > nightdesk_now() - %(present_for)s)
     LIMIT %(limit)s
     FOR UPDATE SKIP LOCKED
@@ -255,14 +256,15 @@ class PostgresDuties:
         rest = [row.id for row in late if row.id not in settled]
         return [job_id for page in paged(rest) for job_id in await isolate(page, expire, refuse)]
 
-    async def reassign(self, step: Step, to: Step, limit: int) -> list[UUID]:
-        """Leave available jobs of a step to another one, with an event ``unserved``; returns the ids.
+    async def reassign(self, step: Step, to: Step, wait: timedelta, limit: int) -> list[UUID]:
+        """Leave jobs that were available for a step for so long to another one, with an event ``unserved``; returns the ids.
 
         None while a worker is known to serve the step.
         """
         parameters = {
             "step": step.value,
             "to": to.value,
+            "wait": wait,
             "limit": limit,
             "lock": REASSIGN_LOCK,
             "present_for": PRESENT_FOR,

@@ -55,7 +55,7 @@ from worker.process.pruning import Pruning
 from worker.process.spool import Spool, replay, spool_folder
 from worker.providers.registry import Installation
 from worker.providers.worker_report import report_of
-from worker.scheduling.dispatch import Dispatch, ModelFallback, Pace
+from worker.scheduling.dispatch import Dispatch, Pace
 from worker.scheduling.feed import Feed
 from worker.scheduling.load import Load, Suspicion
 from worker.scheduling.rescue import Rescue
@@ -403,6 +403,7 @@ class WorkerRuntime:
         pace = Pace(
             tick=timedelta(seconds=settings.tick_s),
             results_kept=timedelta(seconds=settings.results_kept_s),
+            local_model_wait=settings.local_model_wait,
         )
         rescue = Rescue(
             self._ledger.duties,
@@ -410,12 +411,10 @@ class WorkerRuntime:
             hold_unknown=settings.hold_unknown,
             max_rescues=settings.max_rescues,
         )
-        stand_in = ModelFallback(self._ledger, self._local_is_served, settings.local_model_wait)
         return Dispatch(
             self._ledger,
             self._doorbell,
             rescue,
-            stand_in,
             self._feeds,
             worker_name(),
             pace,

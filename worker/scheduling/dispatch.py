@@ -5,8 +5,6 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
-from time import monotonic
-from uuid import UUID
 
 from schemas.states import Step
 from tasks.errors import BrokerUnavailable, LedgerUnavailable
@@ -49,37 +47,8 @@ class Pace:
     """While more answers wait for their check, no more are generated."""
     results_kept: timedelta = timedelta(days=1)
     """How long the result backend keeps a result, and so how far back results are published again."""
-
-
-@dataclass(slots=True)
-class ModelFallback:
-    """Leaves the jobs of the step ``local`` to ``check`` once no worker served it for a while without a break.
-
-    There the record names the missing layer, like any layer that a worker has not got: a paid answer is neither lost nor
-    waits for ever. The observations of this process count, from its own start: a system that starts with jobs of
-    yesterday waits as long.
-    """
-
-    ledger: PostgresLedger
-    served: Callable[[], bool]
-    """True if some worker is known to serve the step."""
-    wait: timedelta
-    """Longest time without such a worker; zero: there is no local model here, and nothing to wait for."""
-    _unserved_since: float | None = None
-
-    def observe(self) -> None:
-        """Notes if the step is served now. Every worker does, so that a new leader knows since when."""
-        if self.served():
-            self._unserved_since = None
-        elif self._unserved_since is None:
-            self._unserved_since = monotonic()
-
-    async def run(self) -> list[UUID]:
-        """Leaves jobs to the plain check if the rule allows; returns their ids. Raises ``LedgerUnavailable``."""
-        self.observe()
-        if self._unserved_since is None or monotonic() - self._unserved_since < self.wait.total_seconds():
-            return []
-        return await self.ledger.duties.reassign(Step.LOCAL, Step.CHECK, LOCAL_ROWS)
+    local_model_wait: timedelta = timedelta(0)
+    """How long a job waits for a worker with the local model while there is none; then the plain check names the missing layer."""
 
 
 @dataclass(slots=True)
@@ -93,7 +62,6 @@ class Dispatch:
     ledger: PostgresLedger
     doorbell: Doorbell
     rescue: Rescue
-    stand_in: ModelFallback
     feeds: Mapping[Step, Feed]
     worker: str
     pace: Pace = field(default_factory=Pace)
@@ -175,7 +143,6 @@ class Dispatch:
             log.info("this worker leads the duties")
         self._leads = outlook.leads
         self.rescue.reached(outlook.server_age)
-        self.stand_in.observe()
         return outlook
 
     def _lose_ledger(self, error: LedgerUnavailable) -> None:
@@ -206,7 +173,7 @@ class Dispatch:
             self._refresh_statistics,
             self._expire,
             self._rescue,
-            self._stand_in,
+            self._check_without_model,
             self._republish_lost,
             self._publish,
         ):
@@ -265,11 +232,14 @@ class Dispatch:
             log.warning("rescued %d jobs from workers that stopped renewing", len(rescued))
         return False
 
-    async def _stand_in(self, outlook: Outlook) -> bool:
-        if Step.LOCAL in outlook.available and (reassigned := await self.stand_in.run()):
+    async def _check_without_model(self, outlook: Outlook) -> bool:
+        wait = self.pace.local_model_wait
+        if Step.LOCAL in outlook.available and (
+            jobs := await self.ledger.duties.reassign(Step.LOCAL, Step.CHECK, wait, LOCAL_ROWS)
+        ):
             log.warning(
                 "%d jobs want the local model and no worker has one: they are checked without it and end as partial",
-                len(reassigned),
+                len(jobs),
             )
         return False
 

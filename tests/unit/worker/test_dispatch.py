@@ -17,7 +17,7 @@ from tasks.ports import JobView, Outlook, Rendered
 from tests.builders import make_batch, make_config, make_final, make_jobs, make_request
 from tests.lent_ledger import LentLedger
 from worker.scheduling import dispatch, outbox, rescue
-from worker.scheduling.dispatch import IDLE_TICKS, Dispatch, ModelFallback, Pace
+from worker.scheduling.dispatch import IDLE_TICKS, Dispatch, Pace
 from worker.scheduling.rescue import Rescue
 from worker.scheduling.urgent_workers import UrgentWorkers
 
@@ -81,9 +81,7 @@ class DispatchHarness:
         self.generate = SimpleNamespace(throttled=False, in_use=0, wake=lambda: self.woken.append(Step.GENERATE))
         pace = Pace(publish_older_than=timedelta(0), check_backlog=3)
         feeds: Any = {Step.GENERATE: self.generate}
-        self.local_served = True
-        stand_in = ModelFallback(self.ledger, lambda: self.local_served, timedelta(seconds=30))
-        self.stand_in, self.feeds, self.pace = stand_in, feeds, pace
+        self.feeds, self.pace = feeds, pace
         self.urgent_workers = UrgentWorkers()
         self.others_serve = True
         self.dispatch = self.worker("first")
@@ -94,7 +92,6 @@ class DispatchHarness:
             self.ledger,
             self.doorbell,
             Rescue(self.ledger.duties, LEASE),
-            self.stand_in,
             self.feeds,
             name,
             self.pace,
@@ -155,35 +152,6 @@ async def test_generation_is_throttled_while_the_check_is_behind() -> None:
     await harness.ledger.queue.lease(Step.LOCAL, "w", LEASE, 4)
     await harness.tick()
     assert not harness.generate.throttled
-
-
-async def test_jobs_are_checked_without_the_local_model_after_a_while_without_its_workers(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    clock = [1000.0]
-    monkeypatch.setattr(dispatch, "monotonic", lambda: clock[0])
-
-    harness = DispatchHarness()
-    harness.local_served = False
-    duty = harness.dispatch.stand_in
-    job_ids = await harness.submit(2, response="An answer.", config=READ)
-    await harness.tick()
-    clock[0] += 29
-    assert await duty.run() == []
-    harness.local_served = True
-    assert await duty.run() == []
-    harness.local_served = False
-    assert await duty.run() == [], "a worker was there: the time counts anew"
-    clock[0] += 29
-    assert await duty.run() == []
-
-    clock[0] += 1
-    await harness.tick()
-
-    assert {job.job_id for job in await harness.ledger.queue.lease(Step.CHECK, "w", LEASE, 3)} == set(job_ids)
-    assert "2 jobs want the local model and no worker has one" in caplog.text
-    await harness.submit(1, response="Another.", config=READ)
-    assert len(await duty.run()) == 1, "those that come later need not wait"
 
 
 async def test_a_duty_that_breaks_does_not_keep_the_others_from_their_turn(caplog: pytest.LogCaptureFixture) -> None:
