@@ -62,8 +62,8 @@ WITH b AS (
            'ok', 0.001
     FROM j RETURNING id, job_id
 ), c AS (
-    INSERT INTO completion (attempt_id, job_id, run, round, purpose, won, raw, finish_reason, parsed, prompt)
-    SELECT id, job_id, 1, 0, 'generate', true, '{}', 'stop', '{}', '{}' FROM a
+    INSERT INTO completion (attempt_id, job_id, run, round, purpose, won, finish_reason, parsed, prompt)
+    SELECT id, job_id, 1, 0, 'generate', true, 'stop', '{}', '{}' FROM a
 )
 INSERT INTO generation_record (job_id, run, tenant, message_id, contract_version, answer, output_format, citations, quality,
                                status, timing_ms)

@@ -125,8 +125,8 @@ def test_a_broken_stream_is_an_attempt_and_readers_see_the_next_start(system: Sy
     # Whoever looks after the break sees the second start alone.
     assert done.out.endswith("Desk number 0 opens at 1 in the morning.\n")
     assert system.rows("SELECT outcome FROM attempt ORDER BY number") == [("unknown",), ("ok",)]
-    completions_sql = "SELECT c.won, c.finish_reason, c.parsed, c.frame FROM completion c JOIN attempt a ON a.id = c.attempt_id ORDER BY a.number"
-    part, whole = ((*answer, reply_text(parsed, frame)) for *answer, parsed, frame in system.rows(completions_sql))
+    completions_sql = "SELECT c.won, c.finish_reason, c.frame FROM completion c JOIN attempt a ON a.id = c.attempt_id ORDER BY a.number"
+    part, whole = ((*answer, reply_text(frame)) for *answer, frame in system.rows(completions_sql))
     assert part[:2] == (False, "interrupted")
     assert part[2]
     assert whole == (True, "stop", "Desk number 0 opens at 1 in the morning.")

@@ -173,7 +173,7 @@ def test_messages_wait_in_redis_while_postgres_is_away(tmp_path: Path) -> None:
                 os.kill(pid, signal.SIGINT)
                 system.until(lambda: not local.status(home.root).postgres.running, what="the end of PostgreSQL")
                 waiting = [send(producer, questions(3)) for _ in range(3)]
-                system.until(lambda: "submissions over Redis wait there" in system.log(), what="a closed door")
+                system.until(lambda: "rejected" in system.log(), what="a message that returned to its queue")
                 waiting += [send(producer, questions(3)) for _ in range(3)]
                 local.start(home.root)
 
@@ -184,7 +184,6 @@ def test_messages_wait_in_redis_while_postgres_is_away(tmp_path: Path) -> None:
                 assert system.scalar("SELECT count(*) FROM batch") == 7
                 system.until_final(20)
                 assert system.scalar("SELECT count(*) FROM job") == 20
-                assert system.log().count("submissions over Redis wait there") == 1, "no message went round"
         finally:
             system.stop()
 

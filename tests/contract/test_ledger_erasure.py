@@ -278,8 +278,8 @@ async def test_an_answer_that_is_being_written_while_its_job_is_erased_goes_with
         # As closing an attempt does it, before its commit.
         await writing.execute("SELECT FROM job WHERE id = %s FOR UPDATE", (leased.job_id,))
         await writing.execute(
-            "INSERT INTO completion (attempt_id, job_id, run, round, purpose, won, raw, finish_reason, parsed, prompt) "
-            "VALUES (%s, %s, 1, 0, 'generate', true, %s, 'stop', '{}', '{}')",
+            "INSERT INTO completion (attempt_id, job_id, run, round, purpose, won, finish_reason, parsed, prompt, frame) "
+            "VALUES (%s, %s, 1, 0, 'generate', true, 'stop', '{}', '{}', %s)",
             (attempt.id, leased.job_id, CANARY.encode()),
         )
         erasing = asyncio.create_task(ledger.erasure.erase([leased.job_id], ACTOR))

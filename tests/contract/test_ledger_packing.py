@@ -102,9 +102,9 @@ async def test_an_answer_is_leased_as_it_was_stored(ledger: PostgresLedger, post
     assert job.stored is not None
     assert (job.stored.attempt_id, job.stored.completion) == (attempt.id, long_answer().completion)
     assert job.stored.prompt == make_prompt()
-    columns = "SELECT raw, parsed ? 'text', prompt -> 'snapshot' ? 'messages', length(frame) FROM completion"
+    columns = "SELECT parsed ? 'text', prompt -> 'snapshot' ? 'messages', length(frame) FROM completion"
     *inline, packed = stored(postgres_database_url, columns)
-    assert inline == [None, False, False]
+    assert inline == [False, False]
     assert packed < len(TEXT) / 2
 
 

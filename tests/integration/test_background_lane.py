@@ -104,7 +104,7 @@ async def check_records(harness: LaneHarness) -> None:
         snapshot = row.parsed["snapshot"]
         assert snapshot["parameters_sent"]["background_options"] == {"completion_window": window}
         assert (snapshot["lane"], snapshot["response_id"]) == (row.lane, row.remote_id)
-        assert row.query.split()[3] in reply_text(row.parsed, row.frame)
+        assert row.query.split()[3] in reply_text(row.frame)
         assert row.timing_ms["background_wait"] > 0
 
 

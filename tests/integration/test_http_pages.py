@@ -413,7 +413,7 @@ DAMAGES = (
     r"UPDATE job_request SET frame = '\xdeadbeef' WHERE job_id = %s",
     """UPDATE generation_record SET citations = '[{"no": "citation"}]' WHERE job_id = %s""",
     r"UPDATE generation_record SET frame = '\xdeadbeef' WHERE job_id = %s",
-    "UPDATE completion SET frame = NULL, raw = NULL WHERE job_id = %s",
+    "UPDATE completion SET frame = NULL WHERE job_id = %s",
     "UPDATE completion SET parsed = '[]' WHERE job_id = %s",
     """UPDATE attempt SET usage = '{"input_tokens": [1]}' WHERE job_id = %s""",
     """UPDATE attempt SET failure = '{"kind": "of tomorrow", "message": "m"}' WHERE job_id = %s""",
@@ -446,7 +446,7 @@ def test_what_cannot_be_read_of_a_call_is_said_beside_the_rest(door: Door, capsy
     own = asyncio.run(new_night(door, door.service.settings.tenant))
     with psycopg.connect(door.database_url, autocommit=True) as connection:
         connection.execute("""UPDATE attempt SET usage = '"many"' WHERE job_id = %s""", (own.jobs[1],))
-        connection.execute("UPDATE completion SET frame = NULL, raw = NULL WHERE job_id = %s", (own.jobs[1],))
+        connection.execute("UPDATE completion SET frame = NULL WHERE job_id = %s", (own.jobs[1],))
     show(door, own.jobs[1])
     page = door.http.get(f"/view/jobs/{own.jobs[1]}").text
     record = door.http.get(f"/v1/jobs/{own.jobs[1]}/record").json()

@@ -51,7 +51,7 @@ BREAKS: dict[str, str] = {
     "no_open_attempt_of_a_job_long_final": "UPDATE job SET finished_at = now() - interval '1 h' WHERE state = 'cancelled'",
     "completion_has_attempt": "UPDATE completion SET purpose = 'judge'",
     "one_winner": "INSERT INTO completion SELECT (SELECT id FROM attempt WHERE outcome IS NULL LIMIT 1), job_id, run, "
-    "round, purpose, won, stored_at, raw, finish_reason, parsed, prompt, frame FROM completion LIMIT 1",
+    "round, purpose, won, stored_at, finish_reason, parsed, prompt, frame FROM completion LIMIT 1",
     "winner_is_whole": "UPDATE completion SET finish_reason = 'interrupted'",
     "verdict_in_its_own_batch": "UPDATE judge_verdict SET batch_id = gen_random_uuid()",
     "paid_answer_is_kept": "DELETE FROM completion",

@@ -54,8 +54,8 @@ WITH input AS (
            timing, from_id
     FROM reuse
 ), answers AS (
-    INSERT INTO completion (attempt_id, job_id, run, round, purpose, won, raw, finish_reason, frame, parsed, prompt)
-    SELECT id, job_id, run, round, purpose, true, raw, finish_reason, frame,
+    INSERT INTO completion (attempt_id, job_id, run, round, purpose, won, finish_reason, frame, parsed, prompt)
+    SELECT id, job_id, run, round, purpose, true, finish_reason, frame,
            -- Nothing was used for this job, and nothing paid.
            parsed || jsonb_build_object('usage', %(nothing)s::jsonb, 'cost_usd', '0', 'snapshot',
                (parsed -> 'snapshot') || snapshot || jsonb_build_object('shared_from', jsonb_build_object(
@@ -81,7 +81,7 @@ _FIND_VERDICTS = """
 WITH input AS (
     SELECT DISTINCT * FROM unnest(%(batch_id)b::uuid[], %(key)b::bytea[]) AS d(batch_id, key)
 )
-SELECT v.batch_id, c.attempt_id, c.job_id, c.parsed, c.frame,
+SELECT v.batch_id, c.attempt_id, c.job_id, c.frame,
        array_agg(v.key) AS keys, array_agg(v.number) AS numbers
 FROM input d JOIN judge_verdict v ON v.batch_id = d.batch_id AND v.key = d.key
              JOIN completion c ON c.attempt_id = v.attempt_id
@@ -138,7 +138,7 @@ class PostgresAnswerCache(Store):
             _FIND_VERDICTS, {"batch_id": [batch_id for batch_id, _ in pairs], "key": [key for _, key in pairs]}
         )
         # A claim whose verdict can't be read is asked for again.
-        read = [(row, read_row(lambda row: reply_text(row.parsed, row.frame), row, row.job_id)) for row in rows]
+        read = [(row, read_row(lambda row: reply_text(row.frame), row, row.job_id)) for row in rows]
         replies = [(row, reply) for row, reply in read if not isinstance(reply, UnreadableRow)]
         verdict_of: dict[tuple[UUID, bytes], CachedVerdict] = {
             (row.batch_id, bytes(key)): CachedVerdict(row.attempt_id, row.job_id, number, reply)

@@ -18,7 +18,7 @@ from tasks.ports import (
     Opened,
 )
 from worker.ledger.budgets import HAS_ROOM_NOW, fund
-from worker.ledger.database import First, Store, arrays
+from worker.ledger.database import First, Store, arrays, columns_of
 from worker.ledger.packing import split_completion
 from worker.ledger.pages import lock_batches, lock_periods, pay_periods
 from worker.ledger.tenant_budgets import HAS_LINE, OWNERS_WITH_ROOM, Owner, fund_owner
@@ -26,7 +26,7 @@ from worker.settings import worker_name
 
 # Of a row d that has terms for sharing, and its job j: the newest answer that it may take.
 SHAREABLE = """
-    SELECT a.id AS from_id, a.job_id AS from_job, a.closed_at AS answered_at, c.raw, c.finish_reason, c.parsed, c.frame
+    SELECT a.id AS from_id, a.job_id AS from_job, a.closed_at AS answered_at, c.finish_reason, c.parsed, c.frame
     FROM attempt a JOIN completion c ON c.attempt_id = a.id JOIN job o ON o.id = a.job_id
     WHERE a.share_key = d.share_key AND a.outcome = 'ok' AND a.closed_at > nightdesk_now() - d.share_within
       AND c.won AND c.finish_reason = 'stop' AND o.tenant = j.tenant
@@ -227,10 +227,10 @@ _CLOSE = (
 WITH input AS (
     SELECT * FROM unnest(%(id)b::uuid[], %(job_id)b::uuid[], %(token)b::uuid[], %(step)b::text[], %(outcome)b::text[],
                          %(spent)b::bool[], %(request_id)b::text[], %(usage)b::jsonb[], %(cost_usd)b::numeric(14,8)[],
-                         %(timing)b::jsonb[], %(failure)b::jsonb[], %(raw)b::bytea[], %(finish)b::text[],
+                         %(timing)b::jsonb[], %(failure)b::jsonb[], %(finish)b::text[],
                          %(parsed)b::jsonb[], %(prompt)b::jsonb[], %(frame)b::bytea[], %(next_state)b::text[], %(next_step)b::text[],
                          %(next_round)b::int2[], %(delay)b::interval[], %(next_held)b::text[], %(event)b::text[])
-    AS d(id, job_id, token, step, outcome, spent, request_id, usage, cost, timing, failure, raw, finish, parsed, prompt, frame,
+    AS d(id, job_id, token, step, outcome, spent, request_id, usage, cost, timing, failure, finish, parsed, prompt, frame,
          next_state, next_step, next_round, delay, next_held, event)
 ), closing AS (
     -- One row a closing, by index.
@@ -272,13 +272,13 @@ WITH input AS (
                          failure = CASE WHEN e.erased THEN e.failure || '{"message": "[erased]"}' ELSE e.failure END
     FROM settlement e WHERE a.id = e.id AND e.changes
 ), new_completion AS (
-    INSERT INTO completion (attempt_id, job_id, run, round, purpose, won, raw, finish_reason, parsed, prompt, frame)
+    INSERT INTO completion (attempt_id, job_id, run, round, purpose, won, finish_reason, parsed, prompt, frame)
     SELECT e.id, e.job_id, e.run, e.round, e.purpose,
-           e.outcome = 'ok' AND NOT e.has_winner, e.raw, e.finish, e.parsed, e.prompt, e.frame
+           e.outcome = 'ok' AND NOT e.has_winner, e.finish, e.parsed, e.prompt, e.frame
     FROM settlement e WHERE (e.changes OR e.leaves) AND e.parsed IS NOT NULL AND NOT e.erased
     -- The whole answer, late, takes the place of the part that a broken stream left.
     ON CONFLICT (attempt_id) DO UPDATE
-    SET won = excluded.won, stored_at = nightdesk_now(), raw = excluded.raw, finish_reason = excluded.finish_reason,
+    SET won = excluded.won, stored_at = nightdesk_now(), finish_reason = excluded.finish_reason,
         parsed = excluded.parsed, prompt = excluded.prompt, frame = excluded.frame
 ), batch_sum AS (
     SELECT batch_id, sum(released_usd) AS released, sum(spent_usd) AS spent
@@ -518,7 +518,8 @@ def _one_per_job(closed: Sequence[ClosedAttempt]) -> Collection[list[ClosedAttem
 
 def _closing_columns(closed: Sequence[ClosedAttempt]) -> dict[str, list[Any]]:
     answers = [c.answer for c in closed]
-    stored = [split_completion(a.completion, a.prompt, a.raw) if a else None for a in answers]
+    none = (None, None, None)
+    stored = [split_completion(a.completion, a.prompt, a.raw) if a else none for a in answers]
     thens = [c.then for c in closed]
     return {
         **arrays(closed, "id", "job_id", "token", "outcome", "spent", "cost_usd"),
@@ -530,11 +531,8 @@ def _closing_columns(closed: Sequence[ClosedAttempt]) -> dict[str, list[Any]]:
         ],
         "timing": [orjson.dumps(c.timing_ms).decode() if c.timing_ms else None for c in closed],
         "failure": [c.failure.model_dump_json() if c.failure else None for c in closed],
-        "raw": [s.raw if s else None for s in stored],
         "finish": [a.completion.finish_reason.value if a else None for a in answers],
-        "parsed": [s.parsed if s else None for s in stored],
-        "prompt": [s.prompt if s else None for s in stored],
-        "frame": [s.frame if s else None for s in stored],
+        **columns_of(stored, "parsed", "prompt", "frame"),
         "next_state": [t.state.value if t else None for t in thens],
         "next_step": [t.step.value if t else None for t in thens],
         "next_round": [t.round if t else None for t in thens],

@@ -10,6 +10,7 @@ from uuid import UUID
 import orjson
 import zstandard
 from pydantic import TypeAdapter
+from pydantic_core import from_json
 
 from schemas.answer import Citation
 from schemas.job import GenerationConfig
@@ -87,49 +88,33 @@ _READ_OF_ANSWERS = {"cost_usd", "snapshot", "usage"}
 _READ_OF_PROMPTS: Any = {"name": True, "snapshot": {"counted_by", "prompt_tokens", "sha256"}}
 
 
-@dataclass(frozen=True, slots=True)
-class CompletionColumns:
-    """The columns of an answer; those that are packed are None or lack their texts."""
-
-    raw: bytes | None
-    parsed: str
-    prompt: str
-    frame: bytes | None = None
-
-
-def split_completion(completion: Completion, prompt: Prompt, raw: bytes) -> CompletionColumns:
-    """The columns of an answer: its bytes, its text and its prompt packed together, if they are long.
+def split_completion(completion: Completion, prompt: Prompt, raw: bytes) -> tuple[str, str, bytes]:
+    """The columns ``parsed``, ``prompt`` and ``frame`` of an answer: its text, its prompt and its bytes packed together.
 
     What SQL reads stays beside them.
     The text stands in the bytes once more, escaped. Packed together it hardly counts, and no provider has to be asked
     how it is taken out of them.
     """
-    texts = completion.model_dump_json(exclude=_READ_OF_ANSWERS).encode()
-    messages = prompt.model_dump_json().encode()
-    if len(texts) + len(messages) + len(raw) < LEAST_BYTES:
-        return CompletionColumns(raw, completion.model_dump_json(), messages.decode())
-    return CompletionColumns(
-        raw=None,
-        parsed=completion.model_dump_json(include=_READ_OF_ANSWERS),
-        prompt=prompt.model_dump_json(include=_READ_OF_PROMPTS),
-        frame=_pack(texts, messages, raw),
+    texts, messages = completion.model_dump_json(exclude=_READ_OF_ANSWERS), prompt.model_dump_json()
+    return (
+        completion.model_dump_json(include=_READ_OF_ANSWERS),
+        prompt.model_dump_json(include=_READ_OF_PROMPTS),
+        _pack(texts.encode(), messages.encode(), raw),
     )
 
 
 @dataclass(frozen=True, slots=True)
 class StoredTexts:
-    """The columns of an answer as they were before they were split."""
+    """An answer before it was split."""
 
-    raw: Any
+    raw: bytes
     parsed: dict[str, Any]
     prompt: dict[str, Any]
 
 
 def whole_completion(row: Any, prefix: str = "") -> StoredTexts:
-    """The answer of a row with the columns of ``CompletionColumns``, whose names begin with a prefix."""
-    raw, parsed, prompt, frame = (getattr(row, prefix + name) for name in ("raw", "parsed", "prompt", "frame"))
-    if frame is None:
-        return StoredTexts(raw, parsed, prompt)
+    """The answer of a row with the columns of ``split_completion``, whose names begin with a prefix."""
+    parsed, prompt, frame = (getattr(row, prefix + name) for name in ("parsed", "prompt", "frame"))
     texts, messages, raw = _unpack(frame, 3)
     # The prompt of an answer that was taken from another job is its own, and whole.
     if "messages" not in prompt["snapshot"]:
@@ -137,9 +122,9 @@ def whole_completion(row: Any, prefix: str = "") -> StoredTexts:
     return StoredTexts(raw, {**orjson.loads(texts), **parsed}, prompt)
 
 
-def reply_text(parsed: dict[str, Any], frame: bytes | None) -> str:
+def reply_text(frame: bytes) -> str:
     """The text of an answer alone."""
-    text: str = parsed["text"] if frame is None else orjson.loads(_unpack(frame, 3)[0])["text"]
+    text: str = orjson.loads(_unpack(frame, 3)[0])["text"]
     return text
 
 
@@ -187,22 +172,12 @@ def split_record(record: GenerationRecord, answer: StoredCompletion | None) -> R
         quality[1:-1],
         b"," + checked[1:] if grounding is not None else b"}",
     )
-    if len(visible) + len(canonical) < LEAST_BYTES or _has_long_value(record):
+    if len(visible) + len(canonical) < LEAST_BYTES:
         return RecordColumns(changes, attempt_id, None)
     changes |= {"citations": None, "canonical": None, "quality": "{}"}
     if grounding is not None:
         changes["grounding"] = grounding.model_dump_json(exclude=_CHECKED)
     return RecordColumns(changes, attempt_id, _pack(visible, canonical))
-
-
-_LARGE = 2**63
-
-
-def _has_long_value(record: GenerationRecord) -> bool:
-    """Tells whether a number exceeds 64 bits; the others of a record are positions and scores."""
-    values = [value.value for value in record.grounding.values] if record.grounding is not None else []
-    places = [place for citation in record.citations for place in (citation.page, citation.article)]
-    return any(isinstance(number, int) and not -_LARGE < number < _LARGE for number in (*values, *places))
 
 
 def _is_of(record: GenerationRecord, answer: StoredCompletion) -> bool:
@@ -220,7 +195,7 @@ def _same(first: object, second: object) -> bool:
 
 
 RECORD_PARTS = """
-    g.attempt_id AS record_attempt_id, g.frame AS record_frame, NULL::bytea AS answer_raw,
+    g.attempt_id AS record_attempt_id, g.frame AS record_frame,
     c.parsed AS answer_parsed, c.prompt AS answer_prompt, c.frame AS answer_frame
 """
 """Columns of ``generation_record g`` and its ``completion c`` that ``whole_record`` puts a record together from."""
@@ -238,9 +213,10 @@ def whole_record(columns: dict[str, Any], row: Any) -> dict[str, Any]:
             record |= {"output_raw": answer.parsed["text"], "messages_snapshot": answer.prompt["snapshot"]}
     if row.record_frame is not None:
         visible, canonical = _unpack(row.record_frame, 2)
-        parts = orjson.loads(visible)
+        # Unlike orjson it reads a whole number of any length.
+        parts = from_json(visible)
         quality = {name: parts.pop(name) for name in Quality.model_fields}
-        record |= {"citations": parts.pop("citations"), "canonical": orjson.loads(canonical), "quality": quality}
+        record |= {"citations": parts.pop("citations"), "canonical": from_json(canonical), "quality": quality}
         if record["grounding"] is not None:
             record["grounding"] = {**record["grounding"], **parts}
     return record

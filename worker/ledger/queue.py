@@ -78,14 +78,14 @@ CROSS JOIN LATERAL (
     FROM attempt WHERE job_id = t.id AND run = t.run AND purpose = ANY(%(purposes)s)
 ) a
 LEFT JOIN LATERAL (
-    SELECT c.attempt_id, NULL::bytea AS raw, c.parsed, c.prompt, c.frame, CASE WHEN c.run = t.run THEN o.timing_ms END AS timing_ms
+    SELECT c.attempt_id, c.parsed, c.prompt, c.frame, CASE WHEN c.run = t.run THEN o.timing_ms END AS timing_ms
     FROM completion c JOIN attempt o ON o.id = c.attempt_id
     WHERE c.job_id = t.id AND c.round = t.round AND c.purpose = ANY(%(answering)s) AND c.won
       AND (c.run = t.run OR (t.recheck IS NOT NULL AND c.run < t.run))
     ORDER BY c.run DESC, c.stored_at LIMIT 1
 ) w ON true
 LEFT JOIN LATERAL (
-    SELECT c.attempt_id AS judged_id, NULL::bytea AS judged_raw, c.parsed AS judged_parsed, c.prompt AS judged_prompt,
+    SELECT c.attempt_id AS judged_id, c.parsed AS judged_parsed, c.prompt AS judged_prompt,
            c.frame AS judged_frame,
            o.timing_ms AS judged_timing_ms
     FROM completion c JOIN attempt o ON o.id = c.attempt_id

@@ -229,7 +229,7 @@ LEFT JOIN provider_batch_call c ON c.attempt_id = a.id
 WHERE a.job_id = %(id)s ORDER BY opened_at, a.id
 """
 _COMPLETIONS = """
-SELECT attempt_id, run, round, purpose, won, stored_at, finish_reason, parsed, prompt, raw, frame
+SELECT attempt_id, run, round, purpose, won, stored_at, finish_reason, parsed, prompt, frame
 FROM completion WHERE job_id = %(id)s ORDER BY stored_at, attempt_id
 """
 _EVENTS = "SELECT at, run, kind, actor, detail FROM job_event WHERE job_id = %(id)s ORDER BY id"
@@ -465,7 +465,7 @@ def _completion_of(row: Any) -> dict[str, Any]:
     return {
         "parsed": {**texts.parsed, "text": texts.parsed["text"]},
         "prompt": texts.prompt,
-        "raw": bytes(texts.raw).decode(errors="backslashreplace"),
+        "raw": texts.raw.decode(errors="backslashreplace"),
     }
 
 
