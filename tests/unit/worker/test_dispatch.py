@@ -79,7 +79,7 @@ class DispatchHarness:
         self.doorbell = RecordingDoorbell()
         self.woken: list[Step] = []
         self.generate = SimpleNamespace(throttled=False, in_use=0, wake=lambda: self.woken.append(Step.GENERATE))
-        pace = Pace(publish_older_than=timedelta(0), check_backlog=3)
+        pace = Pace(publish_older_than=timedelta(0), check_backlog=3, local_model_wait=timedelta(hours=1))
         feeds: Any = {Step.GENERATE: self.generate}
         self.feeds, self.pace = feeds, pace
         self.urgent_workers = UrgentWorkers()
