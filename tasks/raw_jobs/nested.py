@@ -34,9 +34,9 @@ def questions_of(row: Any, most: int = MOST_COPIED) -> Sequence[Any]:
             for each, way in level
             if len(way) < DEEPEST
             # Once for each object: it may have a hundred thousand keys.
-            for answers in [_has(each, {"response"}, str)]
+            for shut in [_has(each, {"response"}, str) or any(map(_is_question, each.items()))]
             for key, value in each.items()
-            if not is_field(key) and key != "answers" and (field_of(key) in ASKS or not answers)
+            if not is_field(key) and key != "answers" and (field_of(key) in ASKS or not shut)
             for inner in _objects(key, value)
         ]
     asking = [
@@ -48,6 +48,12 @@ def questions_of(row: Any, most: int = MOST_COPIED) -> Sequence[Any]:
         asking = []
     ways = {(id(outer), key) for _, way in asking for outer, key in way}
     return [_with_sources(_with_surroundings(each, way, ways)) for each, way in asking] or (_with_sources(row),)
+
+
+def _is_question(item: tuple[str, Any]) -> bool:
+    """Tells the object that holds the question of its row; others beside it ask no further one."""
+    key, value = item
+    return field_of(key) in ASKS and isinstance(value, dict) and _has(value, ASKS, str)
 
 
 def _objects(key: str, value: Any) -> list[dict[str, Any]]:

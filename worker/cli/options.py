@@ -180,6 +180,14 @@ class Handover:
     source_delimiter: Annotated[
         str | None, option("What stands between the sources in one cell.", metavar="TEXT", panel=FILES)
     ] = None
+    group_by: Annotated[
+        str | None,
+        option(
+            "Rows that follow each other with the same value here are one job, with the sources of all.",
+            metavar="COLUMN",
+            panel=FILES,
+        ),
+    ] = None
     encoding: Annotated[
         str | None, option("Of files of text that are not UTF-8, such as cp1252.", metavar="NAME", panel=FILES)
     ] = None
@@ -241,7 +249,7 @@ class Handover:
             self.batch,
             strict=self.strict,
             check_only=check_only,
-            columns=ColumnMap.parse(self.columns or (), self.source_delimiter, self.encoding),
+            columns=ColumnMap.parse(self.columns or (), self.source_delimiter, self.encoding, self.group_by),
             same_input=SameInput.PAY_ANEW if self.again else SameInput.TAKE_EARLIER,
             priority=self.priority or 0,
         )

@@ -9,7 +9,7 @@ from itertools import chain
 from shlex import quote, split
 from typing import Any, NamedTuple
 
-from schemas.job import JobRequest
+from schemas.job import MAX_SOURCES, JobRequest
 from tasks.errors import InputError
 from tasks.policy.relevance import without_threshold
 from tasks.ports import Catalog, Everything, NewBatch, NewJob, Refused, Submitter
@@ -29,7 +29,7 @@ from tasks.raw_jobs.printed import structure
 from tasks.raw_jobs.sources import read_sources
 from tasks.submit import FIRST, make_job, parse_request
 from worker.operations.counts import count_of
-from worker.operations.input_columns import ColumnMap, JobMaker, name_main, reach, renamed
+from worker.operations.input_columns import ColumnMap, JobMaker, likeness_to_several, name_main, reach, renamed
 from worker.operations.input_content import ContentDigest, SameInput
 from worker.operations.input_rows import LINES, Row, Rows, reading
 from worker.operations.json_lines import display_name
@@ -175,25 +175,24 @@ class Intake:
         rows = first_rows.read(file.rows, title, by_person=order.bounds is None)
         defaults, about_scores = without_threshold(first_rows.scores, self.batch.defaults)
         first = self.position
-        for row in rows:
+        for group in _groups(rows, order.columns.group_by):
+            row = group[0]
             # A line may hold several questions, each of which takes a position; without lines rows follow each other.
             position = max(self.position, first + row.line - 1)
-            self.lines, self.position = self.lines + 1, position + 1
+            self.lines, self.position = self.lines + len(group), position + 1
             if order.bounds is not None:
                 order.bounds.check(self.lines, len(self.refused))
             raw: Any = row.value
             try:
-                if row.error is not None:
-                    raise row.error
-                raw = maker.job(row.value)
-                job = self._job(raw, position, row.place, defaults)
+                raw = _raw_job(maker, group)
+                job = self._job(raw, position, row.place, defaults, maker)
             except InputError as error:
                 if order.named is not None and row.error is None:
                     error = order.named(error, raw)
                 if (fault := self._common_fault(raw, error)) is not None:
                     self._common_faults[fault] += 1
                 own = f"; to keep the column as it is: --map metadata.{error.field}={error.field}"
-                message = f"{error}{own if file.form.cells and error.field in _OFTEN_FOREIGN else ''}"
+                message = f"{maker.words_of(error)}{own if file.form.cells and error.field in _OFTEN_FOREIGN else ''}"
                 self._note(Refused(position, message, error.field, _custom_id(raw), row.place))
                 continue
             if about_scores is not None:
@@ -215,8 +214,8 @@ class Intake:
         message = str(error).removeprefix(f"{error.field}: ")
         return f"{name}: {message}" if name in (self.batch.defaults or {}) else message
 
-    def _job(self, raw: Any, position: int, place: str, defaults: dict[str, Any] | None) -> NewJob:
-        order = self.order
+    def _job(self, raw: Any, position: int, place: str, defaults: dict[str, Any] | None, maker: JobMaker) -> NewJob:
+        order, together = self.order, f"to ask once with all sources: --group-by {quote(maker.column_of('query'))}"
         if order.check_only:
             raw = as_check_only(raw)
         request, warnings = parse_request(raw, defaults)
@@ -224,16 +223,20 @@ class Intake:
         for name, value in (("custom_id", job.custom_id), ("message_id", job.message_id)):
             if value is not None and (earlier := self._places.setdefault((name, value), place)) != place:
                 again = self._asks_again(request)
-                remedy = f"a row is one job: {_TOGETHER}" if again else "give each row one of its own, or none"
+                remedy = f"a row is one job; {together}" if again else "give each row one of its own, or none"
                 raise InputError(f"{value!r} is already in {earlier}; {remedy}", field=name)
         if order.priority and "priority" not in request.model_fields_set:
             job = replace(job, priority=order.priority)
+        if order.bounds is None and not any(source.content.strip() for source in request.context):
+            warnings.append(f"without sources there is no answer: {place}")
+        if request.response in {source.content for source in request.context}:
+            warnings.append("an answer that is the whole text of one of its sources is supported by itself")
         if request.check_only and not order.check_only and order.bounds is None:
             warnings.append("a line with 'response' holds an answer: it is checked, and none is made")
         if self._asks_again(request):
             self._asked_again = self._asked_again or place
             warnings.append(
-                f"from {self._asked_again} on, rows ask as a row above, each as a job with its own source alone; {_TOGETHER}"
+                f"from {self._asked_again} on, rows ask as a row above, each as a job with its own source alone; {together}"
             )
         self.warnings.update(warnings + more)
         if self.digest is not None:
@@ -251,7 +254,30 @@ class Intake:
 _OFTEN_FOREIGN = frozenset({"priority", "deadline", "scheduled_at", "intent", "aggregate"})
 """Fields whose names are columns of other meaning in tables of tickets and orders."""
 
-_TOGETHER = "to ask once with all sources, put these into one row, as pandas does by groupby('question', sort=False)['context'].agg(list).reset_index()"
+
+def _groups(rows: Iterable[Row], column: str | None) -> Iterator[list[Row]]:
+    """The rows one by one, or those together that follow each other with the same value in a column."""
+    group: list[Row] = []
+    last: Any = None
+    for row in rows:
+        value = reach(row.value, [column]).get(column) if column and isinstance(row.value, dict) else None
+        if group and (value in (None, "") or value != last or len(group) == MAX_SOURCES):
+            yield group
+            group = []
+        group.append(row)
+        last = value
+    if group:
+        yield group
+
+
+def _raw_job(maker: JobMaker, rows: Sequence[Row]) -> Any:
+    """The raw job of the first of some rows, with the sources of all."""
+    if (error := rows[0].error) is not None:
+        raise error
+    if len(rows) == 1:
+        return maker.job(rows[0].value)
+    jobs = [read_job(maker.job(row.value), check_only=maker.check_only) for row in rows]
+    return {**jobs[0], "context": [*chain.from_iterable(job.get("context", ()) for job in jobs)]}
 
 
 def _custom_id(raw: Any) -> str | None:
@@ -284,6 +310,8 @@ class FirstRows:
     _main: bool = False
     """A row has the question, or the answer to check."""
     _sources: bool = False
+    _likeness: str = ""
+    """Says that a source looks like several."""
     _names_sources: bool = False
     """A row says what its sources are, though it be none."""
     _missing: set[str] = field(default_factory=set)
@@ -301,7 +329,7 @@ class FirstRows:
         Raises: InputError where none has a column that was named, a question or sources.
         """
         columns = self.maker.columns
-        self._missing = {*columns.inside, *columns.named}
+        self._missing = {*columns.inside, *columns.named, *filter(None, [columns.group_by])}
         for row in rows:
             self.rows.append(row)
             self._add(row)
@@ -318,13 +346,15 @@ class FirstRows:
     def _check(self, title: str) -> None:
         if self._missing:
             raise InputError(
-                f"{title} has no {min(self._missing)!r}, which --map names, in its first {count_of(len(self.rows), 'row')}; "
+                f"{title} has no {min(self._missing)!r}, which --map or --group-by names, in its first {count_of(len(self.rows), 'row')}; "
                 f"they have {listed(self._keys)}. Nothing was submitted"
             )
         if not self._main:
             raise InputError(self._no_question(title))
         if self._jobs and not self._sources:
             raise InputError(self._no_sources(title))
+        if self._likeness and self.maker.columns.source_delimiter is None:
+            self.maker.tell(self._likeness)
 
     def _all(self, rows: Iterator[Row]) -> Iterator[Row]:
         while self.rows:
@@ -354,6 +384,7 @@ class FirstRows:
         if job.get("query") or job.get("response"):
             self._jobs += 1
             texts = [str(source["content"]) for source in job.get("context", ())]
+            self._likeness = self._likeness or likeness_to_several(texts)
             self._sources |= not all(map(_ID.fullmatch, texts))
             self.scores += scores_of(job)
 
@@ -382,7 +413,8 @@ class FirstRows:
             )
         return (
             f"{title} holds no jobs by its {'columns' if self.maker.cells else 'keys'} {listed(self._keys)}: none is known as "
-            f"{what}, and no conversation ends with one. Say which it is: {options}. Nothing was submitted"
+            f"{what}, and no conversation ends with one. Add it to each row as {self._field!r}, or say which it is: {options}. "
+            "Nothing was submitted"
         )
 
     def _no_sources(self, title: str) -> str:

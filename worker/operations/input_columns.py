@@ -41,9 +41,17 @@ class ColumnMap:
     """Stands between the sources in one cell."""
     encoding: str | None = None
     """Of files of text; None: UTF-8, or UTF-16 with its mark."""
+    group_by: str | None = None
+    """Rows that follow each other with the same value in this column are one job."""
 
     @classmethod
-    def parse(cls, options: Iterable[str], source_delimiter: str | None = None, encoding: str | None = None) -> Self:
+    def parse(
+        cls,
+        options: Iterable[str],
+        source_delimiter: str | None = None,
+        encoding: str | None = None,
+        group_by: str | None = None,
+    ) -> Self:
         """Reads options in the form FIELD=COLUMN; raises ``InputError``."""
         columns: dict[str, tuple[str, ...]] = {}
         for option in options:
@@ -65,7 +73,7 @@ class ColumnMap:
                 raise InputError(
                     f"--encoding {encoding!r} is not known; Excel in Western Europe writes cp1252"
                 ) from None
-        return cls(columns, source_delimiter, encoding)
+        return cls(columns, source_delimiter, encoding, group_by)
 
     @property
     def named(self) -> list[str]:
@@ -117,7 +125,6 @@ class JobMaker:
     _plans: dict[tuple[str, ...], dict[str, str]] = field(default_factory=dict)
     """By the keys of rows the field of each key, with its member after a point; none: the rows are jobs as they are."""
     _announced: set[tuple[str, str]] = field(default_factory=set)
-    _mark_announced: bool = False
 
     def job(self, raw: Any) -> Any:
         """The raw job of a row; a value that is no object is returned for ``parse_request`` to refuse.
@@ -156,6 +163,19 @@ class JobMaker:
             self._plans[keys] = plan
         return plan
 
+    def words_of(self, error: InputError) -> str:
+        """The words of an error, with the names that the file has for fields."""
+        message = str(error)
+        for key, target in self._announced:
+            message = message.replace(f"'{target}'", repr(key))
+            if message.startswith((f"{target}.", f"{target}:")):
+                message = key + message.removeprefix(target)
+        return message
+
+    def column_of(self, target: str) -> str:
+        """The name that the file has for a field."""
+        return next((key for key, each in self._announced if each == target), target)
+
     def _announce(self, plan: Mapping[str, str]) -> None:
         renamed = (pair for pair in plan.items() if pair[0] != pair[1])
         if new := [pair for pair in renamed if pair not in self._announced]:
@@ -165,20 +185,6 @@ class JobMaker:
             parts = [", ".join(fields)] if fields else []
             parts += [f"kept as metadata: {listed(rest)}"] if rest else []
             self.tell("; ".join(parts))
-
-    def _announce_mark(self, key: str, sources: Any) -> None:
-        """Says that a text that looks like several sources is one, where nothing was said of a mark between them."""
-        if self._mark_announced or self.columns.source_delimiter is not None:
-            return
-        match sources:
-            case [str() as text] if mark := _MARK.search(text):
-                what = f"{mark[0]!r} and is taken as one source; to cut it there: --source-delimiter {mark[0]!r}"
-            case [str() as text] if text[0] + text[-1] == "[]":
-                what = "texts in brackets and is taken as one source; write a list as JSON (to_json of DuckDB)"
-            case _:
-                return
-        self._mark_announced = True
-        self.tell(f"{key!r} holds {what}")
 
     def _apply(self, plan: Mapping[str, str], raw: Mapping[str, Any]) -> dict[str, Any]:
         job: dict[str, Any] = {}
@@ -196,14 +202,13 @@ class JobMaker:
                     is_json = head == "config" and isinstance(value, str)
                     members[member] = _json_cell(value) if is_json else _plain(value)
             elif target == "context":
-                sources = _sources(value, self.columns.source_delimiter)
-                self._announce_mark(key, sources)
-                job["context"] = _joined(job.get("context"), sources)
+                job["context"] = _joined(job.get("context"), _sources(value, self.columns.source_delimiter))
             elif target in _JSON_FIELDS and isinstance(value, str):
                 job[target] = _merged(job.get(target), _json_cell(value, target))
             else:
                 job[target] = _plain(value)
         if source:
+            source.setdefault("content", "")
             job["context"] = _joined(job.get("context"), [source])
         return job
 
@@ -300,9 +305,21 @@ _MARK = re.compile(r"\|\||(?<=[.!?])\|(?=\S)")
 """What programs put between texts in a cell; tables of Markdown have a blank on either side."""
 
 
+def likeness_to_several(sources: Sequence[str]) -> str:
+    """The words for the one source of a job if it looks like several, with the cure; else empty."""
+    match sources:
+        case [str() as text] if mark := _MARK.search(text):
+            return f"a source holds {mark[0]!r} and is taken as one; to cut it there: --source-delimiter {mark[0]!r}"
+        case [str() as text] if text[:1] + text[-1:] == "[]":
+            return "texts in brackets are taken as one source; write a list as JSON (to_json of DuckDB)"
+    return ""
+
+
 def _sources(value: Any, delimiter: str | None) -> Any:
     """The sources in a value: a list, one that is printed into a text, texts between a delimiter, or one text."""
     value = structure(value)
+    if delimiter is not None and isinstance(value, list) and len(value) == 1:
+        value = value[0]
     if isinstance(value, str):
         if _PRINT.match(value):
             raise InputError(

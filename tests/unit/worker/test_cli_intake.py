@@ -77,7 +77,10 @@ def test_an_id_that_stands_twice_is_a_bad_line(tmp_path: Path, field: str) -> No
     assert bad.position == 2
     assert bad.message == f"{field}: 'a' is already in {first_path}, line 1; give each row one of its own, or none"
     chunk = write_lines(tmp_path / "chunk", job(context=["More."], **{field: "a"}))
-    assert "line 1; a row is one job: to ask once" in refused(intake(first_path, chunk))[0].message
+    assert (
+        "line 1; a row is one job; to ask once with all sources: --group-by query"
+        in refused(intake(first_path, chunk))[0].message
+    )
 
 
 def test_a_bad_line_keeps_its_custom_id(tmp_path: Path) -> None:

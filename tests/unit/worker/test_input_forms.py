@@ -151,8 +151,10 @@ def test_sources_of_one_cell_are_a_list_texts_between_a_delimiter_or_one_text(tm
     cells = ['["a", "b"]', '[{"content": "c", "title": "T"}]', "d || e", "[1] is a note, not JSON"]
     path = file(tmp_path, table([{"query": "Why?", "context": cell} for cell in cells]))
     assert sum("--source-delimiter '||'" in message for message in Read(path).messages) == 1
-    joined = file(tmp_path, table([{"query": "Why?", "context": "a.|b."}]), "joined")
-    assert "--source-delimiter '|'" in Read(joined).messages[-1]
+    for content in (table([row := {"query": "Why?", "context": "a.|b."}]), lines({**row, "context": ["a.|b."]})):
+        joined = file(tmp_path, content, "joined")
+        assert "--source-delimiter '|'" in Read(joined).messages[-1]
+        assert Read(joined, source_delimiter="|").jobs[0][2] == ["a.", "b."]
     read = Read(path, source_delimiter="||")
     assert not any("--source-delimiter" in message for message in read.messages)
     sources = [job[2] for job in read.jobs]
@@ -180,7 +182,7 @@ def test_answers_to_check_come_as_a_table_too(tmp_path: Path) -> None:
     path = file(tmp_path, "Answer,Sources\nIt closes at noon.,The archive closes at noon.\n,x\n")
     read = Read(path, check_only=True)
     assert [each["response"] for each in read.requests] == ["It closes at noon."]
-    assert read.refused == [f"{path}, line 3: response: is missing: put the answer to check there, or under 'answer'"]
+    assert read.refused == [f"{path}, line 3: Answer: is missing: put the answer to check there, or under 'answer'"]
     with pytest.raises(InputError, match="by its columns 'Answer', 'Sources': none is known as the question"):
         Read(path)
 
@@ -414,6 +416,46 @@ def test_rows_of_one_chunk_each_are_told_with_the_first_and_their_number(
         assert [each.endswith("(4 jobs)") for each in hits] == [True] * bool(first)
 
 
+CHUNKS = [
+    {"nr": "1", "frage": "When?", "text": "A.", "titel": "T"},
+    {"nr": "1", "frage": "When?", "text": "B.", "titel": "U"},
+    {"nr": "2", "frage": "Why?", "text": "", "titel": "V"},
+    {"nr": "", "frage": "Who?", "text": "C.", "titel": "W"},
+    {"nr": "", "frage": "Who?", "text": "D.", "titel": "X"},
+]
+MAPS = ("query=frage", "sources.content=text", "sources.title=titel")
+
+
+@pytest.mark.parametrize("content", [table(CHUNKS), lines(*CHUNKS)], ids=["table", "lines"])
+def test_rows_of_one_question_are_one_job_where_their_column_is_named(tmp_path: Path, content: str) -> None:
+    path = file(tmp_path, content)
+    read = Read(path, *MAPS, group_by="nr")
+    assert [job[1:] for job in read.jobs] == [
+        ("When?", ["A.", "B."]), ("Why?", [""]), ("Who?", ["C."]), ("Who?", ["D."]),
+    ]  # fmt: skip
+    assert [source["metadata"]["title"] for source in read.requests[0]["context"]] == ["T", "U"]
+    with pytest.raises(InputError, match="has no 'number', which --map or --group-by names"):
+        Read(path, *MAPS, group_by="number")
+
+
+def test_what_a_warning_is_about_is_named_by_line_and_column(tmp_path: Path) -> None:
+    warnings: list[str] = []
+    path = file(tmp_path, table(CHUNKS))
+    Read(path, *MAPS).intake.warn_of_jobs(warnings.append)
+    assert f"without sources there is no answer: {path}, line 4 (1 job)" in warnings
+    assert any(each.endswith("with all sources: --group-by frage (2 jobs)") for each in warnings)
+
+    row = {"response": "It closes at noon.", "context": ["It closes at noon.", "Or at one."]}
+    Read(file(tmp_path, lines(row)), check_only=True).intake.warn_of_jobs(warnings.append)
+    assert "is supported by itself" in warnings[-1]
+
+
+def test_a_question_in_an_object_is_that_of_the_row_and_not_those_of_its_steps(tmp_path: Path) -> None:
+    row = {"input": {"question": "Why?"}, "steps": [{"input": "Why so?", "output": [{"pageContent": "Because."}]}]}
+    read = Read(file(tmp_path, lines(row, row)), "sources=steps.output.pageContent")
+    assert [job[1:] for job in read.jobs] == [("Why?", ["Because."])] * 2
+
+
 @pytest.mark.parametrize("questions", [["When?", "Why?"], [{"question": "When?"}, {"question": "Why?"}]])
 def test_a_text_beside_questions_is_what_they_are_about(tmp_path: Path, questions: list[Any]) -> None:
     for rest in ({}, {"title": "The desk"}):
@@ -455,7 +497,7 @@ def test_the_column_that_is_named_takes_no_other_in_its_place_where_it_is_empty(
     path = file(tmp_path, "frage,question,context\nWhy?,no,A.\n,no,B.\n")
     read = Read(path, "query=frage")
     assert [job[1] for job in read.jobs] == ["Why?"]
-    assert "'query' is missing or empty" in read.refused[0]
+    assert "'frage' is missing or empty" in read.refused[0]
 
 
 def test_a_column_that_means_something_else_is_kept_by_an_option(tmp_path: Path) -> None:
@@ -494,7 +536,7 @@ def test_names_inside_of_sources_are_mapped(tmp_path: Path) -> None:
 def test_a_name_that_is_in_no_row_is_refused_in_every_form(tmp_path: Path, option: str, form: str) -> None:
     rows = [{"query": "Why?", "context": "Because."}] * 3
     content = {"lines": lines(*rows), "array": json.dumps(rows), "table": table(rows)}[form]
-    with pytest.raises(InputError, match=r"has no .*'nosuch', which --map names.*'query', 'context'"):
+    with pytest.raises(InputError, match=r"has no .*'nosuch', which --map or --group-by names.*'query', 'context'"):
         Read(file(tmp_path, content), option)
 
 
@@ -583,7 +625,7 @@ def test_questions_about_the_paragraphs_of_articles_are_rows(tmp_path: Path) -> 
         assert [each["context"][0]["metadata"] for each in read.requests] == [{"title": "The desk"}] * 2
     paragraphs[0]["qas"][1]["question"] = ""
     (problem,) = Read(path := file(tmp_path, json.dumps([article]))).refused
-    assert problem.startswith(f"{path}, element 1, question 2 (line 2 of the batch): 'query' is missing")
+    assert problem.startswith(f"{path}, element 1, question 2 (line 2 of the batch): 'question' is missing")
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,16 @@ WIDE = 1.5
 
 
 @options.with_handover(
-    "max_cost_usd", "escalate", "lane", "not_before", "window", "deadline", "columns", "source_delimiter", "encoding"
+    "max_cost_usd",
+    "escalate",
+    "lane",
+    "not_before",
+    "window",
+    "deadline",
+    "columns",
+    "source_delimiter",
+    "group_by",
+    "encoding",
 )
 def estimate(
     files: options.Files = None,

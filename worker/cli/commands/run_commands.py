@@ -71,7 +71,9 @@ def _run(order: InputOrder | None, output: str, form: FileForm | None, *, as_jso
     return sum_up(run_batch(load_settings(), request), output, quiet=request.quiet, as_json=as_json)
 
 
-@options.with_handover("name", "key", "columns", "source_delimiter", "encoding", "preflight", "strict", "again")
+@options.with_handover(
+    "name", "key", "columns", "source_delimiter", "group_by", "encoding", "preflight", "strict", "again"
+)
 def check(
     files: Annotated[
         list[str],
