@@ -7,8 +7,8 @@ import numpy as np
 from sklearn.linear_model import LogisticRegression
 
 from bench.eval.data import Row
-from bench.eval.thresholds import best_threshold
-from tasks.calibration.curves import LabelledScore, isotonic
+from bench.eval.thresholds import best_threshold, isotonic
+from tasks.calibration.curves import LabelledScore
 from tasks.grounding.model import VERBATIM, WEIGHED, Features, Knots, probability
 
 FOLDS = 5

@@ -18,7 +18,7 @@ def weakest_logits(table: Table, scorer: ClaimScorer) -> list[float]:
 
 
 def held_out(table: Table, parts: np.ndarray, scorer: ClaimScorer, logits: list[float]) -> HeldOut:
-    """Fit words, curve, threshold and the model's weights on the other parts, for each part in turn."""
+    """Fit words, curve and the model's weights on the other parts, for each part in turn."""
     probabilities = np.zeros(len(table.rows))
     supported = np.zeros(len(table.rows), dtype=bool)
     for part in np.unique(parts):
@@ -27,11 +27,11 @@ def held_out(table: Table, parts: np.ndarray, scorer: ClaimScorer, logits: list[
         words = words_fit.probabilities(scores)
         rows = [LocalScore(float(words[at]), logits[at], bool(table.labels[at])) for at in range(len(table.rows))]
         training = [rows[at] for at in np.flatnonzero(parts != part)]
-        weights = fit_local(identity_of(scorer), training, words_fit.supported_at)
+        weights = fit_local(identity_of(scorer), training)
         for at in np.flatnonzero(parts == part):
             row = rows[at]
             probabilities[at], supported[at] = row.lexical, scores[at] >= words_fit.threshold
             if weights is not None and math.isfinite(row.logit) and not is_sure(row.lexical):
                 probabilities[at] = weights.probability(row.lexical, row.logit)
-                supported[at] = probabilities[at] >= weights.threshold(row.lexical)
+                supported[at] = probabilities[at] >= weights.threshold(words_fit.supported_at)
     return HeldOut(probabilities, supported)

@@ -1,4 +1,4 @@
-"""Fits curves from a model's scores to probabilities, and thresholds.
+"""Fits curves from a model's scores to probabilities.
 
 Pure Python, because recalibrating on an operator's own labels must run where Nightdesk runs.
 """
@@ -12,9 +12,6 @@ from typing import NamedTuple
 
 from tasks.grounding.model import Knots, probability
 from tasks.grounding.weights import log_odds, sigmoid
-
-BINS = 15
-"""Bins of equal weight of a calibration curve; some 500 rows each with the shipped labels."""
 
 
 class LabelledScore(NamedTuple):
@@ -33,55 +30,6 @@ def score_at(knots: Knots, target: float) -> float:
         if high >= target:
             return before + (after - before) * (target - low) / (high - low)
     return math.inf
-
-
-def isotonic(rows: Sequence[LabelledScore], bins: int = BINS) -> Knots:
-    """Fits a calibration curve: rows in bins of equal weight, neighbours pooled until the share of supported rows rises.
-
-    Each pool becomes one knot at its mean score: the curve rises strictly, and its ends are measured shares.
-    Pool-adjacent-violators after Ayer et al. 1955.
-    """
-    pools: list[_Pool] = []
-    for pool in _bins(rows, bins):
-        pools.append(pool)
-        while len(pools) > 1 and pools[-2].share >= pools[-1].share:
-            last = pools.pop()
-            pools[-1] = pools[-1].merge(last)
-    return tuple((round(pool.score, 4), round(pool.share, 4)) for pool in pools)
-
-
-class _Pool(NamedTuple):
-    weight: float
-    scores: float
-    supported: float
-
-    @property
-    def score(self) -> float:
-        return self.scores / self.weight
-
-    @property
-    def share(self) -> float:
-        return self.supported / self.weight
-
-    def merge(self, other: "_Pool") -> "_Pool":
-        return _Pool(self.weight + other.weight, self.scores + other.scores, self.supported + other.supported)
-
-
-def _bins(rows: Sequence[LabelledScore], bins: int) -> list[_Pool]:
-    total = math.fsum(row.weight for row in rows)
-    pools: list[_Pool] = []
-    pool = _Pool(0.0, 0.0, 0.0)
-    weight = 0.0
-    previous = -math.inf
-    for row in sorted(rows):
-        # Rows of the same score stay together, else the curve would depend on how ties are ordered.
-        if pool.weight and row.score > previous and weight >= total * (len(pools) + 1) / bins:
-            pools.append(pool)
-            pool = _Pool(0.0, 0.0, 0.0)
-        pool = pool.merge(_Pool(row.weight, row.weight * row.score, row.weight * row.supported))
-        weight += row.weight
-        previous = row.score
-    return [*pools, pool]
 
 
 _LEAST_SLOPE = 0.05
@@ -149,43 +97,6 @@ def regression(
         if farthest < _TOO_SMALL:
             break
     return current
-
-
-_SMOOTH = 0.6
-"""Log-odds over which a row near the threshold counts for both sides."""
-_PULL = 4.0
-"""Pull of the old threshold: 4 rows' worth of balanced accuracy for each squared unit of log-odds. Both numbers were chosen
-on six labelled sets, each with a model of the other five: 50 own labels then bring 0.4 points of balanced accuracy, 300
-labels 0.6; the best threshold of 50 labels, not pulled, costs 0.9."""
-_REACH = 2.0
-_STEPS = 40
-
-
-def shift_threshold(rows: Sequence[LabelledScore], start: float) -> float:
-    """Shifts a threshold from ``start`` towards the best (smoothed) balanced accuracy of a few own labels."""
-    positive, negative = label_weights(rows)
-    pull = _PULL / len(rows)
-
-    def worth(move: float) -> float:
-        gain = math.fsum(
-            row.weight * sigmoid((row.score - start - move) / _SMOOTH) / positive
-            if row.supported
-            else row.weight * sigmoid((start + move - row.score) / _SMOOTH) / negative
-            for row in rows
-        )
-        return gain / 2 - pull * move * move
-
-    moves = [step * _REACH / _STEPS for step in range(-_STEPS, _STEPS + 1)]
-    return start + max(moves, key=lambda move: (worth(move), -abs(move)))
-
-
-def label_weights(rows: Sequence[LabelledScore]) -> tuple[float, float]:
-    """Total weights of the supported and the unsupported rows; raises ``ValueError`` without one of these."""
-    positive = math.fsum(row.weight for row in rows if row.supported)
-    negative = math.fsum(row.weight for row in rows if not row.supported)
-    if not positive or not negative:
-        raise ValueError("a threshold needs both supported and unsupported rows")
-    return positive, negative
 
 
 # ---- metrics ----------------------------------------------------------------------------------------------------------

@@ -12,7 +12,6 @@ from tasks.calibration.curves import (
     LabelledScore,
     Metrics,
     Prediction,
-    isotonic,
     metrics_of,
     platt_scale,
     score_at,
@@ -32,8 +31,6 @@ from tasks.grounding.weights import LocalWeights, RightShares
 from tasks.ports.provider import ClaimScorer
 
 LEAST_LABELS = 20
-MANY_LABELS = 600
-"""Labels from which the curve is fitted again; with fewer the shipped one is scaled, which takes two parameters only."""
 PRIOR = 20
 """Labelled verdicts that the shipped share of right ones counts as."""
 
@@ -81,8 +78,8 @@ def recalibrate(labels: Sequence[LabelledAnswer], made_at: str, scorer: ClaimSco
         )
     model = shipped()
     start = score_at(model.knots, model.supported_at)
-    whole = _fit(answers, scorer, model, start)
-    folds = _fit_folds(answers, scorer, model, start)
+    whole = _fit(answers, scorer, model)
+    folds = _fit_folds(answers, scorer, model)
     former = _Fit(model.knots, None)
     decided = Decided.of(answers)
     by_fold = list(zip(folds, answers, strict=True))
@@ -195,15 +192,13 @@ class _Fit(NamedTuple):
         return Prediction(self.local.probability(weakest, answer.logit), answer.weakest.supported)
 
 
-def _fit(answers: Sequence[_Answer], scorer: ClaimScorer | None, model: LexicalModel, start: float) -> _Fit:
+def _fit(answers: Sequence[_Answer], scorer: ClaimScorer | None, model: LexicalModel) -> _Fit:
     rows = [answer.weakest for answer in answers]
-    knots = isotonic(rows) if len(rows) >= MANY_LABELS else platt_scale(model.knots, rows)
-    return _Fit(knots, _fit_local(scorer, answers, knots, start))
+    knots = platt_scale(model.knots, rows)
+    return _Fit(knots, _fit_local(scorer, answers, knots))
 
 
-def _fit_local(
-    scorer: ClaimScorer | None, answers: Sequence[_Answer], knots: Knots, start: float
-) -> LocalWeights | None:
+def _fit_local(scorer: ClaimScorer | None, answers: Sequence[_Answer], knots: Knots) -> LocalWeights | None:
     """Fits the local model's weights beside this curve."""
     if scorer is None:
         return None
@@ -211,17 +206,17 @@ def _fit_local(
         LocalScore(probability(knots, answer.weakest.score), answer.logit, answer.weakest.supported)
         for answer in answers
     ]
-    return fit_local(identity_of(scorer), rows, probability(knots, start))
+    return fit_local(identity_of(scorer), rows)
 
 
-def _fit_folds(answers: Sequence[_Answer], scorer: ClaimScorer | None, model: LexicalModel, start: float) -> list[_Fit]:
+def _fit_folds(answers: Sequence[_Answer], scorer: ClaimScorer | None, model: LexicalModel) -> list[_Fit]:
     """For each answer, the fit on the answers of all other folds."""
     folds = [fold_of(answer.response) for answer in answers]
     fits = []
     for fold in range(FOLDS):
         training = [answer for answer, of in zip(answers, folds, strict=True) if of != fold]
         if {answer.weakest.supported for answer in training} == {True, False}:
-            fits.append(_fit(training, scorer, model, start))
+            fits.append(_fit(training, scorer, model))
         else:
-            fits.append(_Fit(model.knots, _fit_local(scorer, training, model.knots, start)))
+            fits.append(_Fit(model.knots, _fit_local(scorer, training, model.knots)))
     return [fits[of] for of in folds]

@@ -1,8 +1,7 @@
 """Weighs a local model's score against the lexical score, and says how often the words are right.
 
 All terms are log-odds and add up. The factors are 0 or more, so neither a better lexical score nor a better opinion ever
-lowers the probability. The result stays within measured shares: where every layer is sure, it is as sure as they were
-right.
+lowers the probability. No result is surer than 0.95.
 """
 
 import math
@@ -24,6 +23,11 @@ def log_odds(probability: float) -> float:
 def sigmoid(odds: float) -> float:
     """Probability of log-odds, in [0, 1]; never overflows."""
     return 1 / (1 + math.exp(-odds)) if odds >= 0 else math.exp(odds) / (1 + math.exp(odds))
+
+
+def _clamp(odds: float) -> float:
+    """The probability by both layers, at least 0.05 and at most 0.95."""
+    return min(0.95, max(0.05, sigmoid(odds)))
 
 
 class RightShares(Contract):
@@ -48,20 +52,9 @@ class LocalWeights(Contract):
         default=0.7, ge=0, description="factor of the lexical log-odds: both layers see some things alike"
     )
     bias: float = Field(default=0.0, description="log-odds added always")
-    floor: float = Field(default=0.05, ge=0, le=1, description="least probability")
-    ceiling: float = Field(default=0.95, ge=0, le=1, description="greatest probability")
     labels: int = Field(default=0, ge=0, description="labelled rows of the fit; 0: the defaults")
-    slope: float = Field(default=1.0, ge=0)
-    shift: float = 0.0
     sure: float = Field(default=1.73, gt=0, description="bound of the model's own log-odds, either way")
     local: float = Field(default=0.7, ge=0, description="factor of the model's log-odds")
-    supported_at: float | None = Field(
-        default=None, ge=0, le=1, description="least probability of a supported claim; none: see threshold"
-    )
-
-    def clamp(self, odds: float) -> float:
-        """Probability of log-odds, within floor and ceiling."""
-        return min(self.ceiling, max(self.floor, sigmoid(odds)))
 
     def alone(self, logit: float) -> float:
         """Probability by the model alone for its log-odds, in [0, 1]."""
@@ -75,20 +68,18 @@ class LocalWeights(Contract):
             logit: the model's log-odds.
         """
         if lexical is None:
-            return self.clamp(self._bounded(logit))
-        return self.clamp(self.bias + self.local * self._bounded(logit) + self.lexical * log_odds(lexical))
+            return _clamp(self._bounded(logit))
+        return _clamp(self.bias + self.local * self._bounded(logit) + self.lexical * log_odds(lexical))
 
     def threshold(self, lexical: float | None) -> float:
         """Least probability of a supported claim.
 
-        Unless one was fitted, it is the lexical threshold beside a model that says neither yes nor no, so that such a
-        model changes no verdict; one half without the lexical layer.
+        It is the lexical threshold beside a model that says neither yes nor no, so that such a model changes no verdict;
+        one half without the lexical layer.
         """
         if lexical is None:
             return 0.5
-        if self.supported_at is not None:
-            return self.supported_at
-        return self.clamp(self.bias + self.lexical * log_odds(lexical))
+        return _clamp(self.bias + self.lexical * log_odds(lexical))
 
     def _bounded(self, logit: float) -> float:
-        return max(-self.sure, min(self.sure, self.slope * logit + self.shift))
+        return max(-self.sure, min(self.sure, logit))

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.eval.thresholds import best_threshold
-from tasks.calibration.curves import LabelledScore, isotonic, platt_scale, score_at, shift_threshold
+from bench.eval.thresholds import best_threshold, isotonic
+from tasks.calibration.curves import LabelledScore, platt_scale, score_at
 from tasks.grounding.model import probability
 
 KNOTS = ((-2.0, 0.1), (0.0, 0.5), (2.0, 0.8))
@@ -62,13 +62,3 @@ def test_the_cut_separates_best() -> None:
     assert best_threshold(rows) == pytest.approx(0.35, abs=0.051)
     with pytest.raises(ValueError, match="both supported and unsupported"):
         best_threshold([LabelledScore(0.0, supported=True)])
-
-
-def test_a_few_labels_move_the_cut_only_as_far_as_they_carry_it() -> None:
-    rows = [LabelledScore(score / 10, score >= 10) for score in range(-20, 40)]
-    few, many = shift_threshold(rows[::6], 0.0), shift_threshold(rows * 20, 0.0)
-    assert 0.0 < few < many
-    assert many == pytest.approx(0.95, abs=0.11)
-    assert shift_threshold(rows, many) == pytest.approx(many, abs=0.051)
-    with pytest.raises(ValueError, match="both supported and unsupported"):
-        shift_threshold([LabelledScore(0.0, supported=True)], 0.0)
