@@ -158,7 +158,7 @@ class Drill:
         self._over("NightdeskLaneUnserved")
 
     def small_counters(self) -> None:
-        """More jobs end between two looks of the counters than they keep."""
+        """A worker can count no job that ends."""
         for worker in self.lab.workers:
             self.lab.kill(worker)
         program, self.lab.program = self.lab.program, ("-m", "tests.monitoring.small_counters")

@@ -131,7 +131,6 @@ def test_an_exporter_that_raises_costs_no_count_and_one_line(caplog: pytest.LogC
     meter = Metering(Spans(Broken()))  # type: ignore[arg-type]
     for _ in range(3):
         meter.observe(a_close("unknown"))
-    meter.count()
 
     assert meter.sums()["nightdesk_calls_total", ("openai", "other", "standard", "generate", "unknown")] == 3
     assert len(caplog.records) == 1
@@ -214,7 +213,6 @@ def test_a_collector_that_does_not_answer_delays_neither_jobs_nor_a_stop(
         began = time.monotonic()
         for _ in range(5_000):
             meter.observe(a_close("unknown"))
-        meter.count()
         counted_s = time.monotonic() - began
         spans.close()
         closed_s = time.monotonic() - began - counted_s

@@ -1,10 +1,8 @@
-"""Counts the jobs and calls of this process, apart from their path, and adds the sums to the ledger every few seconds."""
+"""Counts the jobs and calls of this process, and adds the sums to the ledger every few seconds."""
 
 import asyncio
 import logging
-from collections import deque
-from collections.abc import Callable
-from time import monotonic
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from tasks.errors import NightdeskError
@@ -20,31 +18,34 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-COUNT_EVERY_S = 1.0
-"""Finished jobs are kept for so long."""
 STORE_EVERY_S = 10.0
 CLOSING_S = 2.0
 
-COUNT_A_TURN = 50
-"""Observations counted in one turn of the event loop: a millisecond."""
-
-MOST_KEPT = 50_000
-"""Observations that wait to be counted; a loop that is busier than that counts no more for a second."""
+COUNTED = "counted for /metrics"
 
 
 class Metering:
-    """``observe`` is all that a job pays for: it appends to a queue, and runs no code of ours."""
+    """Counts what the journal wrote, and hands it to the spans; some ten microseconds a job."""
 
     def __init__(self, spans: "Spans | None" = None) -> None:
         self._spans = spans
-        self._queue: deque[Observation] = deque()
-        self.observe: Callable[[Observation], None] = self._queue.append
         self._tally = Tally()
+        self._takers = {COUNTED: self._tally.add} | ({} if spans is None else {"traced": spans.add})
+        self._faults: Counter[str] = Counter()
         self._totals: MetricTotals | None = None
         self._duties: Dispatch | None = None
-        self._counted = {metrics.RESCUES: 0, metrics.EXPIRED: 0}
+        self._counted = {metrics.RESCUES: 0, metrics.EXPIRED: 0, metrics.DROPPED: 0}
         self._task: asyncio.Task[None] | None = None
-        self._warned = self._untraced = False
+
+    def observe(self, observation: Observation) -> None:
+        """Counts and traces a job or call; what breaks here is no fault of theirs, and is told once."""
+        for what, take in self._takers.items():
+            try:
+                take(observation)
+            except Exception:
+                self._faults[what] += 1
+                if self._faults[what] == 1:
+                    log.exception("a job could not be %s; later ones like it are not logged", what)
 
     def start(self, totals: MetricTotals, duties: Dispatch) -> None:
         """Begins to count."""
@@ -63,7 +64,6 @@ class Metering:
     async def _store_last(self, totals: MetricTotals) -> None:
         try:
             async with asyncio.timeout(CLOSING_S):
-                self.count()
                 await self._store(totals)
         except TimeoutError:
             log.warning("the last figures for /metrics could not be stored")
@@ -71,63 +71,26 @@ class Metering:
             log.exception("the last figures for /metrics could not be counted")
 
     async def _run(self, totals: MetricTotals) -> None:
-        stored_at = float("-inf")
+        knows_models = False
         while True:
-            await asyncio.sleep(COUNT_EVERY_S)
             try:
-                while len(self._queue) > COUNT_A_TURN:
-                    self._count_some()
-                    await asyncio.sleep(0)
-                self.count()
-                if monotonic() - stored_at >= STORE_EVERY_S:
-                    if stored_at < 0:
-                        await totals.prune()
-                        self._tally.know(await totals.read())
-                    stored_at = monotonic()
-                    await self._store(totals)
+                if not knows_models:
+                    await totals.prune()
+                    self._tally.know(await totals.read())
+                    knows_models = True
+                await self._store(totals)
             except NightdeskError as error:
                 log.warning("figures for /metrics can't be stored now: %s", error)
             except Exception:
                 log.exception("counting for /metrics broke")
+            await asyncio.sleep(STORE_EVERY_S)
 
-    def count(self) -> None:
-        """Counts what waits."""
-        while self._queue:
-            self._count_some()
+    def sums(self) -> dict[Series, float]:
+        """The sums since they were last stored, with those of the duties; they begin again."""
         if self._duties is not None:
             self._count_duty(metrics.RESCUES, self._duties.rescue.rescued)
             self._count_duty(metrics.EXPIRED, self._duties.expired)
-
-    def _count_some(self) -> None:
-        """Counts the first of what waits."""
-        queue, tally = self._queue, self._tally
-        if (excess := len(queue) - MOST_KEPT) > 0:
-            for _ in range(excess):
-                queue.popleft()
-            tally.count(metrics.DROPPED, by=excess)
-        for _ in range(min(COUNT_A_TURN, len(queue))):
-            observation = queue.popleft()
-            self._trace(observation)
-            try:
-                tally.add(observation)
-            except Exception:
-                tally.count(metrics.DROPPED)
-                if not self._warned:
-                    self._warned = True
-                    log.exception("a job could not be counted for /metrics; later ones like it are not logged")
-
-    def _trace(self, observation: Observation) -> None:
-        if self._spans is None:
-            return
-        try:
-            self._spans.add(observation)
-        except Exception:
-            if not self._untraced:
-                self._untraced = True
-                log.exception("a job could not be traced; later ones like it are not logged")
-
-    def sums(self) -> dict[Series, float]:
-        """The sums since they were last stored; they begin again."""
+        self._count_duty(metrics.DROPPED, self._faults[COUNTED])
         return self._tally.take()
 
     def _count_duty(self, metric: metrics.Metric, jobs: int) -> None:

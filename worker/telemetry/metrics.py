@@ -120,7 +120,7 @@ GROUNDING = Metric(
 )
 RESCUES = Metric("nightdesk_rescues", Kind.COUNTER, "Jobs taken from workers that stopped renewing")
 EXPIRED = Metric("nightdesk_jobs_expired", Kind.COUNTER, "Jobs that met their deadline")
-DROPPED = Metric("nightdesk_observations_dropped", Kind.COUNTER, "Jobs and calls too many for the counters of a worker")
+DROPPED = Metric("nightdesk_observations_dropped", Kind.COUNTER, "Jobs and calls that a worker could not count")
 
 PROCESS = (HTTP_REQUESTS, HTTP_SECONDS, HTTP_OPEN, LEDGER_UP, LEDGER_READ_SECONDS, REDIS_UP)
 LEDGER = (
