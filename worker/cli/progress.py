@@ -28,7 +28,7 @@ LINE_EVERY_S = 5.0
 """Seconds between two plain lines."""
 
 SAME_EVERY_S = 600.0
-"""The most between two plain lines that say the same; the pauses between these double up to it."""
+"""The same where it says what it said: a night of waiting is no reason for thousands of lines."""
 
 RATE_OVER_S = 30.0
 """Seconds over which the rate is taken."""
@@ -210,14 +210,11 @@ class LineReporter(Reporter):
         self._clock = clock
         self._written_at = clock()
         self._line = ""
-        self._pause_s = LINE_EVERY_S
 
     def show(self, line: str) -> None:
         """Writes the line when it is time for one."""
         now, same = self._clock(), line == self._line
-        if now - self._written_at >= (self._pause_s if same else LINE_EVERY_S):
-            # A night of waiting is no reason for thousands of lines that say the same.
-            self._pause_s = min(SAME_EVERY_S, 2 * self._pause_s) if same else LINE_EVERY_S
+        if now - self._written_at >= (SAME_EVERY_S if same else LINE_EVERY_S):
             self._line, self._written_at = line, now
             tell(line)
 

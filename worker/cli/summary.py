@@ -1,7 +1,7 @@
 """Sums up submissions, batches and runs: a few lines for people, or JSON."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
@@ -94,7 +94,6 @@ def earlier_lines(status: BatchStatus) -> list[str]:
 def kept_lines(status: BatchStatus, batch: "NewBatch") -> list[str]:
     """The options of a command that the batch of the same input does not take, each with the way to change it."""
     lines = []
-    waits = status.not_before is not None and status.not_before > datetime.now(UTC)
     options = [
         option
         for option, own, typed in (
@@ -102,11 +101,11 @@ def kept_lines(status: BatchStatus, batch: "NewBatch") -> list[str]:
             ("--window", status.window, batch.window),
             ("--deadline", status.deadline, batch.deadline),
         )
-        if own != typed and (typed is not None or (waits and own is status.not_before))
+        if typed not in {None, own}
     ]
     if options and status.final < status.jobs:
         lines.append(
-            f"the batch's {', '.join(options)} {'stay as they are' if options[1:] else 'stays as it is'}; for another, end it and hand it in with --again:\n  nightdesk cancel {status.batch_id}"
+            f"the batch keeps its own {', '.join(options)}; for another, end it and hand it in with --again:\n  nightdesk cancel {status.batch_id}"
         )
     if (ceiling := raised_ceiling(status, batch)) is not None:
         lines.append(f"its ceiling is {plain_usd(ceiling)} USD now: jobs that were held for it go on")

@@ -40,12 +40,10 @@ class StopError(LocalServerError):
 class LocalOptions:
     """Choices for ``start``; the defaults suit a developer's machine and a container alike.
 
-    ``run_as`` and ``shared_root`` apply only if the caller is root, and only until the data exists. After that the
-    servers run as the owner of their data, in its place.
+    ``shared_root`` applies only if the caller is root, and only until the data exists. After that the servers run as the
+    owner of their data, in its place.
     """
 
-    run_as: str | None = None
-    """The servers' account; None means the owner of home, or ``nobody`` if that is root."""
     shared_root: Path = Path("/var/lib/nightdesk")
     """Directory for data and programs if that account cannot reach home or the installed wheels."""
     start_s: float = 60.0

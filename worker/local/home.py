@@ -164,7 +164,7 @@ class Home:
         Raises: HomeError if the data belongs to another home.
         """
         existing = next((self.data / name for name in _DATA_NAMES if (self.data / name).is_dir()), None)
-        account = choose_account(self.root, existing, options.run_as)
+        account = choose_account(self.root, existing)
         if not self.data.exists():
             self._place_data(account, options.shared_root)
         self._check_belongs_here()

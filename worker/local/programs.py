@@ -7,7 +7,6 @@ PostgreSQL refuses to run as root. Root therefore runs the servers under an acco
 them under the own account. No account is ever created and no permission on an existing path is ever widened.
 """
 
-import hashlib
 import os
 import pwd
 import secrets
@@ -15,7 +14,7 @@ import shutil
 import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, distribution
+from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -81,10 +80,10 @@ class Account:
         return {"PATH": "/usr/bin:/bin", "LC_ALL": "C", "TZ": "UTC"}
 
 
-def choose_account(home: Path, existing_data: Path | None, run_as: str | None) -> Account:
+def choose_account(home: Path, existing_data: Path | None) -> Account:
     """Chooses the account for a home.
 
-    The owner of existing data comes first, then ``run_as``, then the owner of home.
+    The owner of existing data comes first, then the owner of home.
 
     Raises: HomeError if the data belongs to an account that the caller cannot use, or the account does not exist.
     """
@@ -104,7 +103,7 @@ def choose_account(home: Path, existing_data: Path | None, run_as: str | None) -
         return Account(owner.st_uid, owner.st_gid, switch=caller == 0)
     if caller != 0:
         return Account(caller, os.getegid(), switch=False)
-    return _account_for_root(home, run_as)
+    return _account_for_root(home)
 
 
 def owner_name(uid: int) -> str:
@@ -115,20 +114,17 @@ def owner_name(uid: int) -> str:
         return str(uid)
 
 
-def _account_for_root(home: Path, run_as: str | None) -> Account:
+def _account_for_root(home: Path) -> Account:
     owner = home.stat()
-    if run_as is None and owner.st_uid != 0:
+    if owner.st_uid != 0:
         return Account(owner.st_uid, owner.st_gid, switch=True)
-    name = run_as or _UNPRIVILEGED
     try:
-        entry = pwd.getpwnam(name)
+        entry = pwd.getpwnam(_UNPRIVILEGED)
     except KeyError:
         raise HomeError(
-            f"There is no account '{name}' to run the embedded servers under, and PostgreSQL refuses to run as root: "
-            f"name an existing unprivileged account, or run this as a normal user."
+            f"There is no account '{_UNPRIVILEGED}' to run the embedded servers under, and PostgreSQL refuses to run as root: "
+            f"give {home} to an unprivileged account, or run this as a normal user."
         ) from None
-    if entry.pw_uid == 0:
-        raise HomeError(f"The account '{name}' is root itself, and PostgreSQL refuses to run as root: name another.")
     return Account(entry.pw_uid, entry.pw_gid, switch=True)
 
 
@@ -163,13 +159,8 @@ class _Wheel:
         return Path(next(iter(spec.submodule_search_locations))).resolve().parent
 
     def key(self) -> str:
-        """Returns a name that changes with the wheel's version and content."""
-        try:
-            installed = distribution(self.distribution)
-        except PackageNotFoundError:
-            return f"{self.distribution}-unversioned"
-        record = installed.read_text("RECORD") or ""
-        return f"{self.distribution}-{installed.version}-{hashlib.sha256(record.encode()).hexdigest()[:12]}"
+        """Returns a name that changes with the wheel's version."""
+        return f"{self.distribution}-{version(self.distribution)}"
 
 
 # PostgreSQL finds its libraries and its share directory relative to its program, so the layout is kept.

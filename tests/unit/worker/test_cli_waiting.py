@@ -242,9 +242,8 @@ def test_jobs_that_no_period_of_a_budget_has_room_for_end_the_wait() -> None:
 @pytest.mark.parametrize(
     ("own", "typed", "start"),
     [
-        (datetime(9000, 1, 1, tzinfo=UTC), {}, "--not-before stays"),
-        (datetime(2000, 1, 1, tzinfo=UTC), {}, None),
-        (None, {"not_before": datetime(2000, 1, 1, tzinfo=UTC), "window": "22:00-06:00 UTC"}, "--not-before, --window stay"),
+        (datetime(9000, 1, 1, tzinfo=UTC), {}, None),
+        (None, {"not_before": datetime(2000, 1, 1, tzinfo=UTC), "window": "22:00-06:00 UTC"}, "keeps its own --not-before, --window;"),
         (None, {"max_cost_usd": Decimal(1)}, "ceiling stays"),
     ],
 )  # fmt: skip

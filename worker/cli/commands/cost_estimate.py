@@ -1,7 +1,6 @@
 """``nightdesk estimate``: tokens, cost and time of files before a call, or of a batch beside the truth."""
 
-import shlex
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
 from typing import Annotated, Any
 from uuid import UUID
@@ -34,9 +33,6 @@ COLUMNS = 80
 
 WORTH_A_TRIAL = 300
 """Calls from which on a trial of a hundred is small beside them."""
-
-LINES = (".jsonl", ".ndjson")
-"""Names of files of which a hundred lines are a file again."""
 
 WIDE = 1.5
 """The upper bound of the cost as a multiple of the usual one, beyond which a trial is suggested."""
@@ -112,7 +108,7 @@ def estimate_input(order: InputOrder, *, as_json: bool, with_workers: bool = Tru
             estimation = _with_ledger(load_settings(), read)
     finally:
         warn_of(refused)
-    return show_estimation(estimation, as_json=as_json, files=order.files)
+    return show_estimation(estimation, as_json=as_json)
 
 
 def _with_ledger(
@@ -127,8 +123,8 @@ def _with_ledger(
 # ---- for people ------------------------------------------------------------------------------------------------------
 
 
-def show_estimation(estimation: Estimation, *, as_json: bool, files: Sequence[str] = ()) -> int:
-    """Writes an estimate of these files, for people or programs; returns the exit code."""
+def show_estimation(estimation: Estimation, *, as_json: bool) -> int:
+    """Writes an estimate, for people or programs; returns the exit code."""
     if as_json:
         write_json(to_json(estimation))
     else:
@@ -142,7 +138,7 @@ def show_estimation(estimation: Estimation, *, as_json: bool, files: Sequence[st
             out.print(Text(line))
         if estimation.estimate.models:
             _table(out, estimation.estimate)
-        for line in _remarks(estimation, files):
+        for line in _remarks(estimation):
             out.print(Text(line))
     if not estimation.estimate.jobs:
         return BAD_INPUT if estimation.refused or not estimation.lines else OK
@@ -241,7 +237,7 @@ def deviation_lines(estimate: Estimate, truth: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def _remarks(estimation: Estimation, files: Sequence[str]) -> list[str]:
+def _remarks(estimation: Estimation) -> list[str]:
     estimate, lines = estimation.estimate, list[str]()
     if (truth := estimation.truth) is not None:
         lines.append(
@@ -257,20 +253,10 @@ def _remarks(estimation: Estimation, files: Sequence[str]) -> list[str]:
         lines.append("there is no ledger here yet to learn from: answers of earlier batches narrow the estimate")
     spread = estimate.cost_usd
     if truth is None and estimate.calls >= WORTH_A_TRIAL and spread and spread.high > WIDE * spread.usual:
-        lines += _trial(files)
+        lines.append(
+            "the bounds are wide. Better after a trial: run a hundred lines as --name trial, then give --like trial"
+        )
     return lines
-
-
-def _trial(files: Sequence[str]) -> list[str]:
-    """The way to narrow an estimate, with commands for the shell."""
-    name = shlex.quote(files[0]) if len(files) == 1 and files[0].endswith(LINES) else "FILE"
-    return [
-        "the bounds are wide: nothing tells how long these answers will be. Better after",
-        "a trial of a hundred lines, whose answers a run of the whole file keeps:",
-        f"  head -n 100 {name} > trial.jsonl",
-        "  nightdesk run trial.jsonl -o trial-out.jsonl --name trial",
-        f"  nightdesk estimate {name} --like trial",
-    ]
 
 
 def _ceiling(estimation: Estimation) -> list[str]:
