@@ -76,7 +76,8 @@ class Night:
         command = self.home.start("run", file, "--again", "-o", out, extractive_latency_s="600", drain_s="1")
         self.names["OPEN"] = command.batch()
         self.connection = None
-        running = "SELECT count(*) = 3 FROM job WHERE state = 'running' AND batch_id = %s"
+        # A job runs a moment before its call is written down.
+        running = "SELECT count(*) = 3 FROM attempt a JOIN job j ON j.id = a.job_id WHERE j.batch_id = %s"
         until(lambda: self.query(running, self.names["OPEN"]) == [(True,)], "calls in flight")
         return command
 

@@ -12,7 +12,7 @@ from tests.servers import Servers
 
 HEAVY = (
     "aiohttp", "alembic", "anthropic", "celery", "fastapi", "genai_prices", "httpx2", "jinja2", "jsonschema_rs", "kombu",
-    "markdown_it", "openai", "psutil", "redis", "rich", "sqlalchemy", "uvicorn",
+    "markdown_it", "openai", "redis", "rich", "sqlalchemy", "uvicorn",
     "tasks.answers.parse", "tasks.celery_tasks", "tasks.generate", "tasks.grounding", "worker.scheduling.feed", "worker.ledger.queue",
     "worker.ledger.removal", "worker.process.spool",
 )  # fmt: skip

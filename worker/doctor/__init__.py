@@ -41,7 +41,6 @@ async def examine(*, invariants: bool = False) -> Report:
         "settings",
         *environment.check_provider(settings, os.environ),
         *environment.check_checkers(settings),
-        *environment.check_default_judge(settings, os.environ),
     )
     report.add("spool", *environment.check_spool(settings))
     where = _where(settings, report)

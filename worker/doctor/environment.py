@@ -80,31 +80,6 @@ def check_checkers(settings: Settings) -> Iterator[Finding]:
             yield problem("checkers", f"{error} (looked for here, not in the workers)", remedy)
 
 
-def check_default_judge(settings: Settings, environment: Mapping[str, str]) -> Iterator[Finding]:
-    """A note that answers are judged by a model that no job names, and what that costs at most."""
-    if not settings.default_judge_share:
-        return
-    try:
-        providers = ConfiguredProviders(settings, environment)
-    except ConfigurationError:
-        return
-    model = providers.model_of(providers.default, None)
-    judge = settings.judge or ""
-    if not judge:
-        cheap = providers.cheap_judge(providers.default, model)
-        if cheap is None:
-            return
-        judge = f"{cheap.turn.provider}:{providers.model_of(cheap.turn.provider, cheap.turn.model)}"
-    if not providers.has_price(providers.default, model) or providers.default == "extractive":
-        return
-    yield note(
-        "default_judge",
-        f"{judge} reads the claims that words leave open, for at most {settings.default_judge_share:.0%} of what the answer "
-        f"of {providers.default}:{model} cost; jobs that name their 'checkers' have no such judge",
-        "nothing to do; NIGHTDESK_DEFAULT_JUDGE_SHARE=0 turns it off, another share bounds it otherwise",
-    )
-
-
 def check_embedded(status: LocalStatus, *, expected: bool = True) -> Iterator[Finding]:
     """Findings about embedded servers that do not answer; a note where nothing is ``expected`` to run."""
     if not (expected or status.postgres.running or status.valkey.running):

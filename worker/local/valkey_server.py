@@ -2,9 +2,11 @@
 
 import hashlib
 import signal
-import socket
 from dataclasses import dataclass, field
 from pathlib import Path
+
+import redis
+from redis.exceptions import AuthenticationError, RedisError
 
 from worker.local import StartError
 from worker.local.home import LOOPBACK
@@ -14,11 +16,6 @@ from worker.supervise.files import write_atomically
 from worker.supervise.processes import Identity
 
 _PATIENCE_S = 1.0  # for one PING; repeated until the caller's deadline
-
-_REPLY_BYTES = 1_000
-
-_LOGIN_REFUSED = (b"WRONGPASS", b"AUTH", b"invalid password")
-"""Marks of an error reply to a login that another password, or none, would satisfy."""
 
 _CONFIGURATION = """\
 # Rewritten at each start.
@@ -119,35 +116,28 @@ class ValkeyServer:
         Raises: StartError if it refuses the password.
         """
         try:
-            login, ping = self._ask(port, "PING")
-        except OSError:
-            return False
-        if any(word in login for word in _LOGIN_REFUSED):
+            with self._connect(port) as client:
+                return bool(client.ping())
+        except (RedisError, OSError) as error:
+            # A server without a password has no error of its own for one.
+            if not isinstance(error, AuthenticationError) and "AUTH" not in str(error):
+                return False
             raise StartError(
                 f"The server on {LOOPBACK}:{port} refuses the password of this home, so it is another server: "
                 f"end it, or stop the servers of this home and start them again to get another port."
-            )
-        return login == b"+OK\r\n" and ping == b"+PONG\r\n"
+            ) from error
 
     def settle(self, port: int) -> None:
         """Tells workers whether results may be lost: after a clean stop they need publish none again."""
         if self._first_command.exists():
-            self._ask(port, *self._first_command.read_text().split("\n"))
+            with self._connect(port) as client:
+                client.execute_command(*self._first_command.read_text().split("\n"))
             self._first_command.unlink()
 
-    def _ask(self, port: int, *command: str) -> list[bytes]:
-        """Logs in and gives one command; returns the first line of both replies."""
-        # By hand: every command asks this, and few of them need the Redis library, which takes long to load.
-        with socket.create_connection((LOOPBACK, port), _PATIENCE_S) as connection:
-            connection.sendall(_encoded("AUTH", self.password) + _encoded(*command))
-            with connection.makefile("rb") as replies:
-                return [replies.readline(_REPLY_BYTES) for _ in range(2)]
-
-
-def _encoded(*words: str) -> bytes:
-    """A command in Redis's protocol: no word, such as a password with a space, can end it."""
-    lines = (b"$%d\r\n%b\r\n" % (len(word), word) for word in map(str.encode, words))
-    return b"*%d\r\n" % len(words) + b"".join(lines)
+    def _connect(self, port: int) -> redis.Redis:
+        return redis.Redis(
+            LOOPBACK, port, password=self.password, socket_timeout=_PATIENCE_S, socket_connect_timeout=_PATIENCE_S
+        )
 
 
 def _quote(path: Path) -> str:

@@ -15,13 +15,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
+
+import psutil
 
 from tasks.errors import ServiceUnavailable
 from worker.supervise.files import open_append, open_lock, try_lock
-
-if TYPE_CHECKING:
-    import psutil
 
 _Result = TypeVar("_Result")
 
@@ -87,7 +86,7 @@ class Identity:
     """File name of its program, unless the program may differ."""
 
 
-def find(identity: Identity) -> "psutil.Process | None":
+def find(identity: Identity) -> psutil.Process | None:
     """Returns the running process with this identity, or None.
 
     With a missing or stale pid file and a locked guard, the process table is searched.
@@ -97,12 +96,10 @@ def find(identity: Identity) -> "psutil.Process | None":
         return process
     if guard_is_free(identity):
         return None
-    import psutil  # noqa: PLC0415 - as in _process_of
-
     return next((process for pid in psutil.pids() if (process := _process_of(identity, pid)) is not None), None)
 
 
-def find_or_wait(identity: Identity, seconds: float) -> "psutil.Process | None":
+def find_or_wait(identity: Identity, seconds: float) -> psutil.Process | None:
     """Returns the running process, or None once its guard is free.
 
     A locked guard without a visible process means that the process is starting, or that its children are ending: this
@@ -123,23 +120,19 @@ def guard_is_free(identity: Identity) -> bool:
         os.close(descriptor)
 
 
-def is_alive(process: "psutil.Process") -> bool:
+def is_alive(process: psutil.Process) -> bool:
     """Tells whether a process still runs; a zombie does not."""
-    import psutil  # noqa: PLC0415 - as in _process_of
-
     try:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
 
 
-def send_signal(process: "psutil.Process", number: signal.Signals) -> None:
+def send_signal(process: psutil.Process, number: signal.Signals) -> None:
     """Sends a signal unless the process has ended; another process with the same id never gets it.
 
     Raises: ProcessError if the caller has no right to.
     """
-    import psutil  # noqa: PLC0415 - as in _process_of
-
     try:
         process.send_signal(number)
     except psutil.NoSuchProcess:
@@ -175,7 +168,7 @@ def spawn(
     environment: Mapping[str, str],
     account: tuple[int, int] | None = None,
     umask: int = -1,
-) -> "psutil.Process | None":
+) -> psutil.Process | None:
     """Starts a command in its own session, with its output in ``log`` and with the guard, and returns at once.
 
     Args:
@@ -190,8 +183,6 @@ def spawn(
     Returns: its process, or None if it has already ended.
     Raises: ProcessError if it cannot be started at all.
     """
-    import psutil  # noqa: PLC0415 - as in _process_of
-
     user, group = account or (None, None)
     descriptor = open_append(log)
     try:
@@ -227,10 +218,7 @@ def _recorded_pid(pid_file: Path) -> int | None:
     return pid if pid > 0 else None
 
 
-def _process_of(identity: Identity, pid: int) -> "psutil.Process | None":
-    # Loaded only where a process is looked at: a command beside servers of somebody else, without workers here, looks at none.
-    import psutil  # noqa: PLC0415
-
+def _process_of(identity: Identity, pid: int) -> psutil.Process | None:
     try:
         process = psutil.Process(pid)
         command = process.cmdline()

@@ -14,10 +14,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import orjson
+import psutil
 
 from tasks.errors import ServiceUnavailable
 from worker.ledger.addresses import hosts_of
@@ -35,9 +35,6 @@ from worker.supervise.processes import (
     spawn,
 )
 from worker.supervise.state_directory import StateDirectory
-
-if TYPE_CHECKING:
-    import psutil
 
 PACKAGES = Path(__file__).parents[2]
 """The directory of our packages: workers start there, whatever the directory of the command."""
@@ -112,7 +109,7 @@ class WorkerProcess:
     """A worker that runs."""
 
     spec: WorkerSpec
-    process: "psutil.Process" = field(repr=False)
+    process: psutil.Process = field(repr=False)
     ephemeral: bool
     """True if the last command that uses the home stops it."""
     settings: str

@@ -1,6 +1,5 @@
 import asyncio
 import errno
-import os
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -15,15 +14,13 @@ from schemas.budget import BudgetStatus
 from tasks.errors import LedgerUnavailable
 from tasks.ports import JobView, NewBatch
 from worker.cli import waiting
-from worker.cli.commands import batch_list
-from worker.cli.commands.job_commands import pause_line
 from worker.cli.progress import Reporter
 from worker.cli.session import Session
 from worker.cli.summary import held_lines, kept_lines
 from worker.cli.waiting import DiskFull, Watch, naming_full_disk
 from worker.ledger.fleet import LaneNotice
 from worker.ledger.postgres import PostgresLedger
-from worker.settings import Settings, worker_name
+from worker.settings import Settings
 
 BATCH = uuid4()
 NEXT_TRY = datetime(2026, 11, 24, 3, 7, 30, tzinfo=UTC)
@@ -147,14 +144,6 @@ def test_every_hold_is_explained_with_the_command_that_releases_it(reason: str) 
     assert f"nightdesk release {BATCH}" in line
 
 
-def test_a_worker_that_was_killed_is_not_elsewhere() -> None:
-    present = [worker_name(), worker_name(4_194_305), "another-host:7"]
-    assert batch_list._staff({os.getpid()}, present) == "1 worker of this home runs; 1 elsewhere with the same ledger"
-    assert batch_list._staff({os.getpid(), 5}, present[:2]) == "2 workers of this home run"
-    # Started from a terminal, or by another home.
-    assert batch_list._staff((), present[:1]) == "no worker of this home runs; 1 elsewhere with the same ledger"
-
-
 def test_a_full_disk_ends_the_wait_and_a_moment_of_it_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("worker.cli.waiting.DISK_EVERY_S", 0.0)
     free = [1_000_000]
@@ -184,23 +173,6 @@ def test_the_effects_of_a_full_disk_are_told_as_a_full_disk(
     monkeypatch.setattr("worker.operations.free_disk.free_bytes", lambda _: free)
     with pytest.raises(expected), naming_full_disk(Settings()):
         raise error
-
-
-@pytest.mark.parametrize(
-    ("count", "states", "line"),
-    [
-        (0, {"completed": 3}, "nothing was paused: all jobs are final"),
-        (1, {"scheduled": 3}, "1 job was paused; to let"),
-        (
-            0,
-            {"pending": 2, "completed": 1},
-            "the batch is paused, and no further job waited for a call; 2 calls under way will end, be paid and be stored; to let",
-        ),
-        (2, {"scheduled": 2, "running": 1}, "2 jobs were paused; 1 call under way will end, be paid"),
-    ],
-)
-def test_a_pause_says_what_waits_and_what_goes_on(count: int, states: dict[str, int], line: str) -> None:
-    assert pause_line(count, status(states)).startswith(line)
 
 
 def final_jobs(watch: Watch) -> int:

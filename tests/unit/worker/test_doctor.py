@@ -11,7 +11,6 @@ from worker.cli.commands.diagnosis import exit_code, show_report
 from worker.doctor.backlog import check_held, check_lanes, check_workers
 from worker.doctor.environment import (
     LEAST_FREE,
-    check_default_judge,
     check_disk,
     check_postgres,
     check_provider,
@@ -180,28 +179,6 @@ def test_providers_of_the_settings_can_be_called(settings: dict[str, Any], key: 
     findings = list(check_provider(Settings(**settings), {key: "k"}))
     assert [(each.check, each.severity) for each in findings] == [("provider", Severity.PROBLEM)] * bool(finding)
     assert all(finding in each.what for each in findings)
-
-
-@pytest.mark.parametrize(
-    ("settings", "key", "judge"),
-    [
-        ({"model": "gpt-6-sol"}, "OPENAI_API_KEY", "openai:gpt-6-luna"),
-        ({}, "OPENAI_API_KEY", "openai_decisions:gpt-6-luna"),
-        ({"judge": "anthropic:claude-haiku-5-5"}, "OPENAI_API_KEY", "anthropic:claude-haiku-5-5"),
-        ({}, "", None),
-        ({"default_judge_share": 0}, "OPENAI_API_KEY", None),
-        ({"provider": "extractive", "judge": "openai"}, "OPENAI_API_KEY", None),
-    ],
-)
-def test_a_judge_by_default_is_named_with_its_most_cost(settings: dict[str, Any], key: str, judge: str | None) -> None:
-    findings = list(check_default_judge(Settings(**settings), {key: "k"}))
-    assert [(each.check, each.severity) for each in findings] == [("default_judge", Severity.NOTE)] * (
-        judge is not None
-    )
-    for each in findings:
-        assert each.what.startswith(
-            f"{judge} reads the claims that words leave open, for at most 15% of what the answer"
-        )
 
 
 def test_a_full_disk_is_a_finding_before_the_home_exists(tmp_path: Path) -> None:

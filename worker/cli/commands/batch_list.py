@@ -1,6 +1,6 @@
 """``nightdesk status``: the state of a batch, or a line for each."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Annotated
@@ -22,7 +22,7 @@ from worker.cli.terminal import tell, write_json
 from worker.ledger.postgres import PostgresLedger
 from worker.operations.counts import count_of
 from worker.operations.overview import Overview, batch_overview, failure_lines, overview, status_document, unserved_line
-from worker.settings import Settings, load_settings, worker_name
+from worker.settings import Settings, load_settings
 from worker.supervise.workers import WorkerProcess
 
 _AGES = ((86_400, "d"), (3_600, "h"), (60, "min"))
@@ -115,7 +115,7 @@ def _show_batches(present: Overview, workers: Mapping[str, WorkerProcess]) -> No
         write_text(out, f"{lane.event}. To fix it: {lane.remedy}")
     if present.unserved:
         write_text(out, unserved_line(present.unserved, queues_of(workers)))
-    out.print(_staff({process.pid for process in workers.values()}, present.workers))
+    out.print(_staff(len(workers), len(present.workers)))
 
 
 def show(out: Console, batches: Sequence[BatchStatus]) -> None:
@@ -129,25 +129,12 @@ def show(out: Console, batches: Sequence[BatchStatus]) -> None:
         out.print(safe(f"  {name}{each.final:,} of {each.jobs:,} final, {counts_of(each)}; cost {money(each)}"))
 
 
-def _staff(own: Collection[int], present: Iterable[str]) -> str:
-    """The workers of this home by their process ids, and those that reach the same ledger by its URL."""
+def _staff(own: int, present: int) -> str:
+    """The workers of this home, and those beyond them that reach the same ledger by its URL."""
     here = (
-        count_of(len(own), "worker of this home runs", "workers of this home run")
-        if own
-        else "no worker of this home runs"
+        count_of(own, "worker of this home runs", "workers of this home run") if own else "no worker of this home runs"
     )
-    elsewhere = sum(not _is_of(name, own) for name in present)
-    return f"{here}; {elsewhere:,} elsewhere with the same ledger" if elsewhere else here
-
-
-def _is_of(name: str, own: Collection[int]) -> bool:
-    """True for a worker of this home, and for one of this host that has ended: its presence outlives it by seconds."""
-    pid = int(name.rpartition(":")[2])
-    if name != worker_name(pid) or pid in own:
-        return name == worker_name(pid)
-    import psutil  # noqa: PLC0415 - no worker that is present, no look at processes
-
-    return not psutil.pid_exists(pid)
+    return f"{here}; {present - own:,} elsewhere with the same ledger" if present > own else here
 
 
 def _show_batch(status: BatchStatus, present: Overview, workers: Mapping[str, WorkerProcess]) -> None:

@@ -92,11 +92,9 @@ def pause_line(count: int, status: BatchStatus) -> str:
     """The outcome of a pause, for people: what waits, and what goes on at the provider."""
     if not status.jobs - status.final:
         return "nothing was paused: all jobs are final"
-    on_hold = f"{count_of(count, 'job')} {'was' if count == 1 else 'were'} paused"
-    parts = [on_hold if count else "the batch is paused, and no further job waited for a call"]
-    if under_way := status.states.get(JobState.PENDING, 0) + status.states.get(JobState.RUNNING, 0):
-        parts.append(f"{count_of(under_way, 'call')} under way will end, be paid and be stored")
-    return "; ".join([*parts, f"to let it go on: nightdesk release {status.batch_id}"])
+    under_way = status.states.get(JobState.PENDING, 0) + status.states.get(JobState.RUNNING, 0)
+    goes_on = f"; {count_of(under_way, 'call')} under way will end, be paid and be stored" if under_way else ""
+    return f"the batch is paused, {count_of(count, 'job')} with it{goes_on}; to let it go on: nightdesk release {status.batch_id}"
 
 
 def release(
@@ -138,13 +136,13 @@ def release(
 
 def release_line(count: int, ceiling: Decimal | None, step: str, *, resumed: bool = False) -> str:
     """The outcome of a release, for people; ``resumed``: the batch was paused, and is no more."""
-    parts = ["the batch is no longer paused"] if resumed and not count else []
-    parts.append(f"{count_of(count, 'job')} released" if count else "no job was held")
-    if ceiling is not None:
-        parts.append(f"the batch's ceiling is {dollars(ceiling)} now")
-    elif not count and not resumed:
-        parts.append("nothing changed")
-    return "; ".join([*parts, *([step] if step else [])])
+    parts = (
+        "the batch is no longer paused" if resumed else "",
+        f"{count_of(count, 'job')} released" if count else "no job was held",
+        "" if ceiling is None else f"the batch's ceiling is {dollars(ceiling)} now",
+        step,
+    )
+    return "; ".join(filter(None, parts))
 
 
 async def next_step(operator: Operator, batch_id: UUID | None) -> str:
