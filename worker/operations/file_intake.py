@@ -418,11 +418,7 @@ class FirstRows:
         )
 
     def _no_sources(self, title: str) -> str:
-        start = (
-            f"none of the first {len(self.rows)} rows of {title} has sources"
-            if len(self.rows) > 1
-            else f"{title} has no sources"
-        )
+        start = f"none of the first {count_of(len(self.rows), 'row')} of {title} has sources"
         if self._names_sources:
             start += " but empty ones, or ids"
         keys = self._free

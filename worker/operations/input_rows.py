@@ -84,7 +84,6 @@ class Form(NamedTuple):
 LINES = Form("JSON lines")
 ARRAY = Form("a JSON array")
 OBJECTS = Form("JSON objects")
-WRAPPED = Form("a JSON object of rows")
 PARQUET = Form("Parquet", cells=True)
 
 
@@ -186,18 +185,16 @@ def recognise(head: bytes, title: str, headings: Headings) -> Form:
 
 def _form_of_objects(content: str, title: str) -> Form:
     first, _, rest = content.partition("\n")
-    is_line = bool(rest.strip()) and json_value(first.rstrip().removesuffix(",")) is not None
+    is_line = bool(rest.strip()) and json_value(first.rstrip(", \t\r")) is not None
     if not is_line:
         try:
             beginning = from_json(content, allow_partial="trailing-strings")
-            if rows_of(beginning) != [beginning]:
-                return WRAPPED
-        except InputError as error:
-            raise InputError(f"{title}: {error}; nothing was submitted") from None
+            if rest.strip() or rows_of(beginning) != [beginning]:
+                return OBJECTS
+        except InputError:
+            return OBJECTS
         except ValueError:
             return LINES
-        if rest.strip():
-            return OBJECTS
     # The keys of a result come in the order of the contract.
     if content.startswith('{"job_id":') and all(f'"{key}":' in content for key in ("batch_id", "state", "held_reason")):
         _refuse_results(title)

@@ -151,7 +151,8 @@ def _refuse_constant(name: str) -> NoReturn:
 def _fault_in(text: str, start: int) -> str:
     """The fault of a value that begins there, in the words for lines."""
     try:
-        orjson.loads(text[start:])
+        # As far to the right as it stands in its line.
+        orjson.loads(" " * (start - text.rfind("\n", 0, start) - 1) + text[start:])
     except orjson.JSONDecodeError as error:
         return json_fault(error, text.count("\n", 0, start))
     return "lists and objects are nested too deeply"

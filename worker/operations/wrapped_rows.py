@@ -1,6 +1,6 @@
 """Finds the rows of a file that is one JSON object: around a list of rows, or made of columns."""
 
-from itertools import zip_longest
+from itertools import chain, zip_longest
 from typing import Any
 
 from tasks.errors import InputError
@@ -41,7 +41,7 @@ def _rows_of_columns(value: dict[str, Any]) -> list[Any]:
         if any(_is_main(key) or plain(key) in LISTS for key in texts):
             return [dict(zip(value, cells, strict=True)) for cells in zip_longest(*value.values())]
     elif kinds == {dict}:
-        if any(map(_is_main, value)):
+        if any(map(_is_main, value)) and all(map(str.isdigit, chain(*value.values()))):
             return [*rows_by_index(value)]
         if any(map(str.isdigit, "".join(value))):
             return [each if key == str(at) else {"id": key, **each} for at, (key, each) in enumerate(value.items())]
@@ -49,8 +49,10 @@ def _rows_of_columns(value: dict[str, Any]) -> list[Any]:
 
 
 def _listed_rows(value: dict[str, Any]) -> list[Any]:
-    """The list of rows nearest to the outside; none in an object that is about a text."""
-    level: dict[str, Any] = {} if any(field_of(key) == "context" and each for key, each in value.items()) else value
+    """The list of rows nearest to the outside; none in an object that asks, or is about a text."""
+    level: dict[str, Any] = (
+        {} if any(field_of(key) in {"query", "context"} and each for key, each in value.items()) else value
+    )
     is_text = any(isinstance(each, str) and reads_like_a_text(each) for each in value.values())
     while level:
         lists = {

@@ -215,6 +215,7 @@ RESULT = (
         ),
         (RESULT, "it holds results"),
         ('[{"query": "A?"},\n{"query": }]', "not valid JSON at line 2, column 11: .* nothing was submitted"),
+        ('[{"query": "A?"}]x', "not valid JSON at column 18: "),
         ('query,context\nA?,x\nB?,"open\nC?,x\n', "line 3: a quote that opens there is never closed"),
         ("query,context\nWo ist der Schlüssel?,x\n".encode("latin-1"), "is not UTF-8; nothing was .*--encoding cp1252"),
     ],
@@ -587,7 +588,7 @@ def test_a_file_of_one_object_is_read_as_the_rows_in_it(
 ) -> None:
     read = Read(path := file(tmp_path, json.dumps(value, indent=indent)))
     assert read.jobs == READ
-    assert read.messages[0].startswith(f"{path} is a JSON object of rows: ")
+    assert read.messages[0].startswith(f"{path} is JSON objects: ")
 
 
 @pytest.mark.parametrize(
@@ -612,6 +613,11 @@ def test_a_column_that_is_shorter_than_another_loses_no_row(tmp_path: Path) -> N
 def test_a_row_of_its_own_is_no_wrapper(tmp_path: Path) -> None:
     row = {"data": [{"question": "What?"}], "steps": [{"prompt": "When?"}], "query": "Why?", "context": ["Because."]}
     assert Read(file(tmp_path, lines(row))).jobs == [(None, "Why?", ["Because."])]
+    for row in (
+        {"query": {"original": "Why?"}, "results": [{"text": "Because."}]},
+        {"responseHeader": {"params": {"q": "Why?"}}, "response": {"docs": [{"text_txt": ["Because."]}]}},
+    ):
+        assert Read(file(tmp_path, lines(row))).jobs == [(None, "Why?", ["Because."])]
 
 
 def test_questions_about_the_paragraphs_of_articles_are_rows(tmp_path: Path) -> None:
