@@ -202,6 +202,14 @@ def test_a_server_of_chat_completions_alone_is_told_the_setting_to_type(
     assert look(vendor.url, provider="openai", providers=typed) == [], "as typed, it is accepted"
 
 
+def test_a_cloud_that_can_not_be_set_up_stops_the_submission() -> None:
+    # Else each of its jobs would fail for it.
+    settings = Settings(providers={"aws": {"kind": "bedrock", "model": "m", "options": {"aws_profile": "nobody"}}})
+    providers = ConfiguredProviders(settings, {})
+    with pytest.raises(ConfigurationError, match=r"'aws' .*nobody.*Nothing was submitted"):
+        asyncio.run(check_models(providers, settings, [GenerationConfig(provider="aws")]))
+
+
 def test_one_provider_of_several_that_fails_is_a_warning(vendor: Vendor) -> None:
     vendor.answer(404, OPENAI_404)
     offline = GenerationConfig(provider="extractive")

@@ -12,7 +12,7 @@ from schemas.generation import CheckerName, Lane
 from schemas.job import GenerationConfig, JobRequest
 from schemas.model_call import Usage
 from tasks.errors import ConfigurationError, ServiceUnavailable
-from tasks.ports import NewJob, Turn
+from tasks.ports import NewJob, Provider, Turn
 from worker.ledger.packing import LEAST_BYTES
 from worker.operations.free_disk import LEAST_FREE, free_bytes, megabytes
 from worker.provider_settings import ProviderKind
@@ -201,14 +201,24 @@ async def _objection(
     """The failure of each call of a model; ``other`` says how to name another one."""
     name = turn.provider
     kind = providers.kind_of(name)
-    if kind is None or kind is ProviderKind.EXTRACTIVE or kind in CLOUDS or providers.missing_key(name) is not None:
-        # A missing key is named with each line.
+    model = None if kind is None else providers.model_of(name, turn.model)
+    # A missing key is named with each line.
+    if model is None or kind is ProviderKind.EXTRACTIVE or providers.missing_key(name) is not None:
         return None
-    model = providers.model_of(name, turn.model)
-    if model is None:
-        return None
+    try:
+        provider = providers.get(name)
+    except ConfigurationError as fault:
+        return fault
+    return None if kind in CLOUDS else await _refusal(providers, settings, provider, model, other)
+
+
+async def _refusal(
+    providers: ConfiguredProviders, settings: Settings, provider: Provider, model: str, other: str
+) -> ConfigurationError | ServiceUnavailable | None:
+    name = provider.name
+    kind = providers.kind_of(name)
     # An SDK takes a second to load, which only its users pay.
-    module, provider = import_module("worker.providers.probe"), providers.get(name)
+    module = import_module("worker.providers.probe")
     error = await module.probe(provider, model, lists_all=providers.lists_all(name))
     if error is None:
         return None

@@ -169,7 +169,7 @@ def _client(target: Target, kind: Callable[..., Any], **arguments: Any) -> Any:
             **arguments,
             **target.options,
         )
-    except (ValueError, anthropic.AnthropicError) as error:
+    except Exception as error:  # noqa: BLE001 - of whichever library finds the credentials
         raise ConfigurationError(f"the provider {target.name!r} can't be set up: {error}") from None
 
 
