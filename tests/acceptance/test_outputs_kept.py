@@ -18,8 +18,6 @@ def home() -> Iterator[Home]:
 UNPRICED = {"mine": {"kind": "openai_chat", "base_url": "http://127.0.0.1:9/v1", "model": "m"}}
 REFUSALS = {
     "no query": (["run"], {"query": "", "context": ["A source."]}, {}, "'query' is missing"),
-    "no JSON": (["run"], "{", {}, "not valid JSON"),
-    "no answer to check": (["check"], question(1), {}, "response"),
     "strict": (["run", "--strict"], {"query": "", "context": ["A source."]}, {}, "nothing was submitted"),
     "provider": (["run", "--provider", "opnai"], question(1), {}, "error: --provider: no provider 'opnai'"),
     "key": (["run"], question(1), {"provider": "openai"}, "error: the provider 'openai' needs a key: set OPENAI_API_KEY"),
@@ -27,9 +25,7 @@ REFUSALS = {
     "price": (
         ["run", "--max-cost-usd", "1"], question(1), {"provider": "mine", "providers": json.dumps(UNPRICED)}, "error: the price of model m"
     ),
-    "option": (["run", "--mode", "loud"], question(1), {}, "mode"),
     "callback": (["run", "--callback-url", "http://10.0.0.1/"], question(1), {}, "callback"),
-    "blank": (["run"], "", {}, "no job in there"),
 }  # fmt: skip
 
 

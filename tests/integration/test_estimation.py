@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from schemas.model_call import Usage
-from tasks.estimates.estimate import Estimate, ModelEstimate, Spread, TimeEstimate
 from tests.builders import (
     closed_ok,
     make_answer,
@@ -25,7 +24,7 @@ from tests.builders import (
 )  # fmt: skip
 from tests.contract.situations import submit, take
 from tests.lent_ledger import KeptLedger
-from worker.cli.commands.cost_estimate import deviation_lines, show_estimation
+from worker.cli.commands.cost_estimate import show_estimation
 from worker.ledger.postgres import PostgresLedger
 from worker.operations.estimation import estimate_batch, estimate_submission, to_json
 from worker.operations.file_intake import InputOrder
@@ -146,21 +145,3 @@ def test_a_batch_is_estimated_as_before_it_with_the_truth_beside(database_url: s
         assert json.loads(json.dumps(document)) == document
 
     scenario(database_url, work)
-
-
-def test_a_deviation_is_a_share_of_the_truth_and_says_if_that_is_within_the_bounds() -> None:
-    spread = Spread(90, 110, 120)
-    row = ModelEstimate("p", "m", "standard", "generate", *[spread] * 4, counted_by="guess", output_from="guess")
-    estimate = Estimate(3, 3, {}, 0, {}, Decimal(0), (row,), TimeEstimate(None, "no limit is set"))
-    model = {"input_tokens": 100, "output_tokens": 200, "cost_usd": "100"}
-    truth = {"jobs": 3, "final": 3, "models": [model]}
-    lines = deviation_lines(estimate, truth)
-    assert lines == [
-        "estimated 110 tokens in, used 100: off by +10.0%, within 90 to 120",
-        "estimated 110 tokens out, used 200: off by -45.0%, OUTSIDE 90 to 120",
-        "estimated 110 USD, cost 100: off by +10.0%, within 90 to 120",
-    ]
-    unknown = deviation_lines(estimate, {**truth, "models": [model, {**model, "cost_usd": None}]})
-    assert unknown[2] == "estimated 110 USD, cost an unknown amount"
-    nothing = deviation_lines(estimate, {**truth, "models": []})
-    assert nothing[0] == "estimated 110 tokens in, used 0"

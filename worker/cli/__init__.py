@@ -5,12 +5,10 @@ to its results by the steps of ``batch_run``, ``console`` and ``job_view`` make 
 The work itself is in ``worker.operations``. Results go to standard output, messages to standard error.
 """
 
-import gc
 import logging
 import os
 import signal
 import sys
-from collections.abc import Callable
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
@@ -18,7 +16,6 @@ from typing import TYPE_CHECKING
 
 from worker.cli.project import adopt_project
 from worker.cli.terminal import INTERRUPTED, complain, warn
-from worker.process.garbage import spare_the_modules
 from worker.process.logs import configure_logging
 
 if TYPE_CHECKING:
@@ -27,19 +24,11 @@ if TYPE_CHECKING:
 
 def main() -> None:
     """Runs the command that ``sys.argv`` names and ends the process with its exit code."""
-    # Loading makes many objects and no garbage; to look for some again and again is a tenth of the start.
-    gc.disable()
-    code = run(sys.argv[1:], on_loaded=spare_the_modules)
-    # Else the interpreter looks for garbage once more before it ends, through all modules.
-    gc.freeze()
-    sys.exit(code)
+    sys.exit(run(sys.argv[1:]))
 
 
-def run(arguments: list[str], *, on_loaded: Callable[[], None] = lambda: None) -> int:
-    """Runs one command line and returns its exit code; only a defect of ours leaves as an exception.
-
-    ``on_loaded`` is called between the loading of the command and its work.
-    """
+def run(arguments: list[str]) -> int:
+    """Runs one command line and returns its exit code; only a defect of ours leaves as an exception."""
     # A server that drops packets instead of refusing must not hold a command for minutes.
     os.environ.setdefault("PGCONNECT_TIMEOUT", "5")
     for number in (signal.SIGTERM, signal.SIGHUP):
@@ -60,7 +49,6 @@ def run(arguments: list[str], *, on_loaded: Callable[[], None] = lambda: None) -
         arguments = with_own_name(arguments)
         app: Typer = load(arguments)
         _warn_of_mistyped_settings()
-        on_loaded()
         result = app(arguments, standalone_mode=False, prog_name="nightdesk")
         sys.stdout.flush()
     except KeyboardInterrupt:

@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import NamedTuple
 from uuid import UUID
 
 from schemas.batch import BatchStatus
@@ -45,14 +44,15 @@ from worker.operations.result_lines import Tally
 from worker.settings import Settings
 
 
-class RunRequest(NamedTuple):
-    """The order for a whole run."""
+@dataclass(slots=True, kw_only=True)
+class WholeRun:
+    """A whole run: its order, and how far it has come."""
 
-    output: str
+    output: str = ""
     order: InputOrder | None = None
     """The files."""
-    resume: UUID | None = None
-    """A batch to go on with, instead of files."""
+    batch_id: UUID | None = None
+    """A batch to go on with, instead of files; then that of the files."""
     waits: bool = True
     """False: the files are handed in, and nothing is written."""
     quiet: bool = False
@@ -66,82 +66,71 @@ class RunRequest(NamedTuple):
     afterwards: Callable[[PostgresLedger, UUID], Awaitable[None]] | None = None
     """Done with the ledger still open, when all is written."""
 
+    began: float = field(default_factory=time.monotonic, init=False)
+    answerers: Answerers = field(init=False)
+    submission: Submission | None = field(default=None, init=False)
+    earlier: BatchStatus | None = field(default=None, init=False)
+    """Of a batch with the same input that was there already."""
+    raised: Decimal | None = field(default=None, init=False)
+    """The higher ceiling for a batch that is there already."""
+
+    def report(self, settings: Settings) -> Report:
+        """Does the run from start to finish.
+
+        Raises: what its parts raise, see ``exits``; KeyboardInterrupt after saying how to go on.
+        """
+        try:
+            return self._report(settings)
+        except KeyboardInterrupt:
+            tell(f"Interrupted. {self.how_to_go_on()}")
+            raise
+
+    def _report(self, settings: Settings) -> Report:
+        if self.waits:
+            check_output(self.output, self.order.files if self.order is not None else ())
+        first_step = Step.CHECK if self._check_only else Step.GENERATE
+        self.answerers = run_interruptible(find_answerers(settings, first_step, starts=self.with_workers))
+        looks = False
+        if self.order is not None:
+            submission = new_submission(self.order, settings, self.answerers, **({} if self.quiet else {"tell": tell}))
+            if submission.empty:
+                return self._nothing_submitted(submission.intake.refused)
+            self.submission = submission
+            announce(settings, submission, self.answerers, quiet=self.quiet)
+            looks = submission.may_be_known and (not settings.embedded() or has_ledger(settings))
+            if self.preflight and not looks:
+                ask_models(settings, submission, self.answerers)
+        # What only hands in leaves the schema of a server to 'migrate' and 'up'.
+        writes = self.order is not None and (self.waits or settings.embedded())
+        with session(settings, writes=writes, staffs=self.with_workers) as opened:
+            if looks:
+                if (earlier := earlier_batch(opened, submission, quiet=self.quiet)) is not None:
+                    self._take(earlier, submission)
+                elif self.preflight:
+                    ask_models(settings, submission, self.answerers)
+            try:
+                with naming_full_disk(settings), reporting(quiet=self.quiet) as reporter:
+                    return run_interruptible(self._run(opened, reporter))
+            except (ServiceUnavailable, LocalServerError):
+                tell(self.how_to_go_on())
+                raise
+
     @property
-    def check_only(self) -> bool:
+    def _check_only(self) -> bool:
         """Tells that nothing is generated, and only workers that check are needed."""
         return self.order is not None and self.order.check_only
 
-
-def run_batch(settings: Settings, request: RunRequest) -> Report:
-    """Does a run from start to finish.
-
-    Raises: what its parts raise, see ``exits``; KeyboardInterrupt after saying how to go on.
-    """
-    whole_run = _WholeRun(request, time.monotonic(), request.resume)
-    try:
-        return _run_batch(settings, request, whole_run)
-    except KeyboardInterrupt:
-        tell(f"Interrupted. {whole_run.how_to_go_on()}")
-        raise
-
-
-def _run_batch(settings: Settings, request: RunRequest, whole_run: "_WholeRun") -> Report:
-    order = request.order
-    if request.waits:
-        check_output(request.output, order.files if order is not None else ())
-    first_step = Step.CHECK if request.check_only else Step.GENERATE
-    answerers = run_interruptible(find_answerers(settings, first_step, starts=request.with_workers))
-    whole_run.answerers = answerers
-    looks = False
-    if order is not None:
-        submission = new_submission(order, settings, answerers, **({} if request.quiet else {"tell": tell}))
-        if submission.empty:
-            return _nothing_submitted(submission.intake.refused, whole_run.began)
-        whole_run.submission = submission
-        announce(settings, submission, answerers, quiet=request.quiet)
-        looks = submission.may_be_known and (not settings.embedded() or has_ledger(settings))
-        if request.preflight and not looks:
-            ask_models(settings, submission, answerers)
-    # What only hands in leaves the schema of a server to 'migrate' and 'up'.
-    writes = order is not None and (request.waits or settings.embedded())
-    with session(settings, writes=writes, staffs=request.with_workers) as opened:
-        if looks:
-            if (earlier := earlier_batch(opened, submission, quiet=request.quiet)) is not None:
-                whole_run.take(earlier, submission)
-            elif request.preflight:
-                ask_models(settings, submission, answerers)
-        try:
-            with naming_full_disk(settings), reporting(quiet=request.quiet) as reporter:
-                return run_interruptible(whole_run.run(opened, reporter))
-        except (ServiceUnavailable, LocalServerError):
-            tell(whole_run.how_to_go_on())
-            raise
-
-
-def _nothing_submitted(refused: Sequence[InputLine], began: float) -> Report:
-    warn(f"none of {count_of(len(refused), 'line')} holds a valid job; nothing was submitted")
-    tally = Tally(len(refused), Counter({JobState.FAILED.value: len(refused)} if refused else {}))
-    return Report(None, None, tally, refused, time.monotonic() - began)
-
-
-@dataclass(slots=True)
-class _WholeRun:
-    request: RunRequest
-    began: float
-    batch_id: UUID | None
-    answerers: Answerers = field(init=False)
-    submission: Submission | None = None
-    earlier: BatchStatus | None = None
-    """Of a batch with the same input that was there already."""
-    raised: Decimal | None = None
-    """The higher ceiling for a batch that is there already."""
+    def _nothing_submitted(self, refused: Sequence[InputLine]) -> Report:
+        warn(f"none of {count_of(len(refused), 'line')} holds a valid job; nothing was submitted")
+        tally = Tally(len(refused), Counter({JobState.FAILED.value: len(refused)} if refused else {}))
+        return Report(None, None, tally, refused, time.monotonic() - self.began)
 
     def how_to_go_on(self) -> str:
         """The whereabouts of the jobs, and the command that takes the run up again."""
-        if self.batch_id is not None and self.request.waits:
+        if self.batch_id is not None and self.waits:
             return (
                 f"The jobs of batch {self.batch_id} stay in the ledger, those that are done too. Go on with: "
-                f"nightdesk run --resume {self.batch_id} -o {self.request.output}"
+                f"nightdesk run --resume {self.batch_id} -o {self.output}"
             )
         if self.batch_id is not None:
             return f"The batch was submitted. Look at it with: nightdesk status {self.batch_id}"
@@ -152,44 +141,43 @@ class _WholeRun:
         # It is written whole or not at all.
         return f"Nothing was submitted, unless 'nightdesk status {self.submission.batch.id}' knows of it."
 
-    def take(self, earlier: BatchStatus, submission: Submission) -> None:
+    def _take(self, earlier: BatchStatus, submission: Submission) -> None:
         """Goes on with the batch that the same input has already, and says so."""
-        if not self.request.quiet:
+        if not self.quiet:
             for line in [
-                *(earlier_lines(earlier) if self.request.waits else ()),
+                *(earlier_lines(earlier) if self.waits else ()),
                 *kept_lines(earlier, submission.batch),
             ]:
                 tell(line)
         self.raised = raised_ceiling(earlier, submission.batch)
         self.earlier, self.batch_id, self.submission = earlier, earlier.batch_id, None
 
-    async def run(self, opened: Session, reporter: Reporter) -> Report:
+    async def _run(self, opened: Session, reporter: Reporter) -> Report:
         """Submits or takes up the batch, waits for it, writes its results."""
-        request = self.request
         async with opened.ledger(statement_s=HOT_S) as ledger:
-            watch = Watch(opened, ledger, reporter, check_only=request.check_only)
-            run = BatchRun(watch, self.batch_id, force=request.force)
-            if request.preflight:
+            watch = Watch(opened, ledger, reporter, check_only=self._check_only)
+            run = BatchRun(watch, self.batch_id, force=self.force)
+            if self.preflight:
                 accepted_models = await ask_paused_models(ledger, opened.settings, self.answerers)
                 await resume_lanes(ledger, opened, accepted_models)
             accepted = None if self.submission is None else await self._submit(run, self.submission)
             if self.raised is not None and self.batch_id is not None:
                 await ledger.actions.set_budget(self.batch_id, self.raised, actor())
-            if not request.waits:
+            if not self.waits:
                 accepted = accepted or await _accepted(ledger, self.earlier)
                 return Report(self.batch_id, self.earlier, Tally(), run.lines or (), 0.0, accepted=accepted)
             if accepted is None:
                 await self._take_up(run)
             elif accepted.batch_id is None and not accepted.repeated:
-                return _nothing_submitted(run.lines or (), self.began)
+                return self._nothing_submitted(run.lines or ())
             status = await run.wait()
             lanes: Sequence[LaneNotice] = ()
             if status is not None and HeldReason.LANE_PAUSED in status.held:
                 lanes = await watch.patiently(ledger.fleet.lane_notices)
             failures = await watch.failure_causes(status)
-            tally = await run.write(request.output, form=request.form)
-            if request.afterwards is not None and run.batch_id is not None:
-                await request.afterwards(ledger, run.batch_id)
+            tally = await run.write(self.output, form=self.form)
+            if self.afterwards is not None and run.batch_id is not None:
+                await self.afterwards(ledger, run.batch_id)
             seconds = time.monotonic() - self.began
             return Report(run.batch_id, status, tally, run.lines or (), seconds, tuple(lanes), failures)
 
@@ -205,12 +193,12 @@ class _WholeRun:
         except SameInputSubmitted:
             if (earlier := await known_batch(run.watch.ledger, submission)) is None:
                 raise
-            self.take(earlier, submission)
+            self._take(earlier, submission)
             run.batch_id = earlier.batch_id
             return None
         self.batch_id = accepted.batch_id
         opened = run.watch.session
-        if self.request.waits and not self.request.quiet:
+        if self.waits and not self.quiet:
             tell(describe(accepted))
         # Workers that start now look for jobs by themselves, and Celery would be loaded only to ring. A Redis of somebody else's
         # is rung all the same: the person should know that it is away.
@@ -224,9 +212,9 @@ class _WholeRun:
         Else it would be left to chance who answers.
         """
         elsewhere = not self.answerers.here and not run.watch.session.supervisor.running()
-        if elsewhere and self.request.with_workers and not self.request.quiet:
+        if elsewhere and self.with_workers and not self.quiet:
             tell("this command starts no workers: those that run have other settings")
-        return self.request.with_workers and not elsewhere
+        return self.with_workers and not elsewhere
 
     async def _take_up(self, run: BatchRun) -> None:
         batch_id = run.batch_id

@@ -1,23 +1,15 @@
 """The status line of a running batch: it fits its terminal, and says first what matters."""
 
-import os
-import pty
 import re
-import struct
-import termios
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from fcntl import ioctl
-from select import select
 from typing import Any
 
 import pytest
-from rich.console import Console
-from rich.progress import Progress, SpinnerColumn, TextColumn
 
 from schemas.batch import BatchStatus
 from tests.unit.worker.test_cli_waiting import status
-from worker.cli.progress import BarReporter, Rate, all_wait, status_line, window_text
+from worker.cli.progress import Rate, all_wait, status_line, window_text
 from worker.cli.summary import ending_lines
 
 HOUR = timedelta(hours=1)
@@ -68,27 +60,6 @@ def test_a_deadline_that_will_be_missed_is_told() -> None:
     soon = datetime.now(UTC) + timedelta(minutes=10)
     assert " late" in pace(1.0).describe(status({"running": 3600}, deadline=soon))
     assert " late" not in pace(100.0).describe(status({"running": 3600}, deadline=soon))
-
-
-@pytest.mark.parametrize("columns", [80, 120])
-def test_a_terminal_shows_the_whole_line_in_its_width(columns: int) -> None:
-    leader, follower = pty.openpty()
-    ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
-    with os.fdopen(follower, "w") as terminal:
-        console = Console(file=terminal, width=columns, force_terminal=True)
-        with Progress(SpinnerColumn(), TextColumn("{task.description}"), console=console, auto_refresh=False) as live:
-            reporter = BarReporter(live)
-            reporter.status(busy())
-            live.refresh()
-        terminal.flush()
-        # A read of a pseudo-terminal may return a part of what was written.
-        output = ""
-        while "\x1b[?25h" not in output:
-            assert select([leader], [], [], 30)[0], output
-            output += os.read(leader, 65536).decode()
-    os.close(leader)
-    assert "331 of 183,867 final, 486 running, 312.50 of 400 USD: 1.25 USD reserved" in output
-    assert ("23 partial" in output, "…" in output) == (columns > 80, False), output
 
 
 def test_an_outage_is_told_with_the_next_try_and_leaves_the_pace_as_it_was() -> None:

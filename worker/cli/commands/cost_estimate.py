@@ -217,23 +217,16 @@ def deviation_lines(estimate: Estimate, truth: Mapping[str, Any]) -> list[str]:
     if truth["final"] < truth["jobs"]:
         lines.append(f"so far, with {truth['final']:,} of {truth['jobs']:,} jobs final:")
     for name, spread, words, show in (
-        ("input_tokens", estimate.input_tokens, "tokens in, used", "{:,.0f}".format),
-        ("output_tokens", estimate.output_tokens, "tokens out, used", "{:,.0f}".format),
-        ("cost_usd", estimate.cost_usd, "USD, cost", amount),
+        ("input_tokens", estimate.input_tokens, "tokens in", "{:,.0f}".format),
+        ("output_tokens", estimate.output_tokens, "tokens out", "{:,.0f}".format),
+        ("cost_usd", estimate.cost_usd, "USD", amount),
     ):
         used = [row[name] for row in truth["models"]]
-        if spread is None:
-            continue
-        if None in used:
-            lines.append(f"estimated {show(spread.usual)} {words} an unknown amount")
-            continue
-        real = sum(map(float, used))
-        line = f"estimated {show(spread.usual)} {words} {show(real)}"
-        if real:
-            # To a millionth, as sums of money are.
-            within = spread.low - 1e-6 <= real <= spread.high + 1e-6
-            line += f": off by {spread.usual / real - 1:+.1%}, {'within' if within else 'OUTSIDE'} {show(spread.low)} to {show(spread.high)}"
-        lines.append(line)
+        if spread is not None:
+            real = "an unknown amount" if None in used else show(sum(map(float, used)))
+            lines.append(
+                f"{words}: estimated {show(spread.usual)}, from {show(spread.low)} to {show(spread.high)}; used {real}"
+            )
     return lines
 
 

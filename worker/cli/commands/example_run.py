@@ -17,7 +17,7 @@ from worker.cli.help import option
 from worker.cli.job_view import show_answer
 from worker.cli.summary import run_lines
 from worker.cli.terminal import tell
-from worker.cli.whole_run import RunRequest, run_batch
+from worker.cli.whole_run import WholeRun
 from worker.ledger.postgres import PostgresLedger
 from worker.operations.file_intake import InputOrder
 from worker.settings import load_settings
@@ -59,7 +59,7 @@ def demo(
         tell(f"answering the questions of {len(files)} files, offline unless NIGHTDESK_PROVIDER is set")
     # A key in the environment must not make a demo cost money: only a provider named on purpose is called.
     batch = {"name": "demo", "defaults": {"provider": settings.provider or "extractive"}}
-    report = run_batch(settings, RunRequest(str(path), InputOrder(files, batch), quiet=quiet, afterwards=choose))
+    report = WholeRun(output=str(path), order=InputOrder(files, batch), quiet=quiet, afterwards=choose).report(settings)
     if not report.submitted:
         return report.exit_code
     out = console()

@@ -11,9 +11,8 @@ from worker.cli.exits import BAD_INPUT, INCOMPLETE, OK
 from worker.cli.help import MONEY, argument, option
 from worker.cli.summary import describe, refused_document, sum_up
 from worker.cli.terminal import tell, write_json, write_line
-from worker.cli.whole_run import RunRequest, run_batch
+from worker.cli.whole_run import WholeRun
 from worker.operations.file_form import FileForm
-from worker.operations.file_intake import InputOrder
 from worker.operations.file_submission import Accepted
 from worker.operations.row_files import form_of
 from worker.settings import Settings, load_settings
@@ -61,14 +60,14 @@ def run(
         raise InputError("name where the results go: -o OUT, or - for standard output")
     order = handover.order(files) if resume is None else None
     return _run(
-        order, output, form, as_json=as_json, preflight=handover.preflight, resume=resume, quiet=quiet,
+        output, form, as_json=as_json, order=order, preflight=handover.preflight, batch_id=resume, quiet=quiet,
         with_workers=workers, force=force,
     )  # fmt: skip
 
 
-def _run(order: InputOrder | None, output: str, form: FileForm | None, *, as_json: bool, **options: Any) -> int:
-    request = RunRequest(output, order, form=form_of(output, form), **options)
-    return sum_up(run_batch(load_settings(), request), output, quiet=request.quiet, as_json=as_json)
+def _run(output: str, form: FileForm | None, *, as_json: bool, **options: Any) -> int:
+    whole_run = WholeRun(output=output, form=form_of(output, form), **options)
+    return sum_up(whole_run.report(load_settings()), output, quiet=whole_run.quiet, as_json=as_json)
 
 
 @options.with_handover(
@@ -96,10 +95,10 @@ def check(
     """
     order = replace(handover, config=options.judged_by(judge)).order(files, check_only=True)
     return _run(
-        order,
         output,
         form,
         as_json=as_json,
+        order=order,
         preflight=handover.preflight,
         quiet=quiet,
         with_workers=workers,
@@ -120,10 +119,8 @@ def submit(
     """
     settings = load_settings()
     order = handover.order(files)
-    report = run_batch(
-        settings,
-        RunRequest("", order, waits=False, quiet=as_json, with_workers=False, preflight=handover.preflight),
-    )
+    whole_run = WholeRun(order=order, waits=False, quiet=as_json, with_workers=False, preflight=handover.preflight)
+    report = whole_run.report(settings)
     if (accepted := report.accepted) is None:
         return BAD_INPUT
     if as_json:
