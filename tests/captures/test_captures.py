@@ -129,14 +129,6 @@ def four(tmp_path: Path) -> Path:
 
 
 @BOTH
-def test_a_reached_ceiling_is_told_with_the_command_that_raises_it(home: Home, four: Path, columns: int) -> None:
-    run = ask(home, columns, four, "--max-cost-usd", "0.000001")
-    assert run.code == 1, run.text
-    assert "4 held (budget)" in run.text
-    assert re.search(rf"nightdesk release {ID} --max-cost-usd", run.text), run.text
-
-
-@BOTH
 def test_the_same_command_with_a_higher_ceiling_raises_it(home: Home, four: Path, columns: int) -> None:
     output = home.root.parent / f"raised-{columns}"
     order = ("run", four, "-o", output, "--name", f"r{columns}", "--temperature", f"0.{columns}")
@@ -205,23 +197,6 @@ def test_a_wrong_key_of_model_or_judge_is_told_before_anything_is_submitted(
     assert check.code == 2, check.text
     assert refused in check.text
     assert "Nothing was submitted" in check.text
-
-
-@BOTH
-def test_arrays_and_tables_are_read_and_a_page_is_refused(home: Home, tmp_path: Path, columns: int) -> None:
-    array = tmp_path / "in.json"
-    array.write_text(json.dumps([question(number) for number in range(2)]))
-    table = tmp_path / "in.csv"
-    table.write_text("question,context\nWhen?,It opens at nine.\nWhere?,In the hall.\n")
-    page = tmp_path / "README.md"
-    page.write_text("# Title\n\nText with `{}` in it.\n")
-    for source in (array, table):
-        run = ask(home, columns, source)
-        assert run.code == 0, run.text
-        assert re.search(r"2 jobs in .*; cost 0\.\d+ USD", run.text), run.text
-    refused = ask(home, columns, page)
-    assert refused.code == 2
-    assert "holds no jobs: it begins with '# Title'" in refused.text
 
 
 @BOTH

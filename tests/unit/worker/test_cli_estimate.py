@@ -37,17 +37,6 @@ def test_both_commands_tell_the_same_and_make_nothing(
     assert not (tmp_path / "home").exists()
 
 
-def test_an_estimate_warns_of_the_same_as_a_submission(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    source = {"content": "The desk opens at nine.", "relevance_score": 7}
-    path = tmp_path / "in.jsonl"
-    path.write_text("\n" + json.dumps({"query": "When?", "context": [source, ""], "colour": "red"}))
-    assert cli.run(["estimate", str(path)]) == 0
-    warnings = capsys.readouterr().err
-    assert "unknown keys were put into metadata: 'colour' (1 job)" in warnings
-    assert "sources without text are left out (1 job)" in warnings
-    assert "relevance" in warnings
-
-
 def test_under_a_ceiling_an_unknown_price_is_refused_as_by_the_door(
     questions: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -96,23 +85,6 @@ def test_a_line_is_at_most_80_columns(
 def test_wrong_orders_say_what_to_give(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.run(arguments) == 2
     assert message in capsys.readouterr().err
-
-
-def test_an_empty_file_is_no_estimate(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "in.jsonl").write_text("\n")
-    assert cli.run(["estimate", str(tmp_path / "in.jsonl")]) == 2
-    assert "no job in there: nothing, blank lines" in capsys.readouterr().err
-
-
-def test_models_that_are_named_by_their_provider_alone_are_told(
-    questions: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-none")
-    monkeypatch.setenv("NIGHTDESK_JUDGE", "anthropic")
-    cli.run(["estimate", str(questions), "--escalate", "anthropic", "--json"])
-    rows = json.loads(capsys.readouterr().out)["models"]
-    assert {row["purpose"] for row in rows} >= {"generate", "judge", "escalate"}
-    assert all(row["model"] for row in rows)
 
 
 def test_a_provider_batch_is_estimated_at_half_the_price_and_its_judge_is_not(
