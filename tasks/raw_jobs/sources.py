@@ -209,7 +209,7 @@ def _each(value: Any) -> Iterator[Any]:
     """The sources one by one, in the shapes that they have."""
     value = structure(value)
     if isinstance(value, dict) and value:
-        yield from _table(value) or _inside(value)
+        yield from table_rows(value) or _inside(value)
     elif isinstance(value, list | tuple):
         for each in value:
             yield from _element(each)
@@ -217,19 +217,13 @@ def _each(value: Any) -> Iterator[Any]:
         yield "" if value == {} else value
 
 
-def rows_by_index(columns: Mapping[str, Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
-    """The rows of columns that have each cell by its index, as pandas writes them."""
-    for index in next(iter(columns.values())):
-        yield {key: each.get(index) for key, each in columns.items()}
-
-
-def _table(value: Mapping[str, Any]) -> list[dict[str, Any]]:
+def table_rows(value: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The rows of a table as pandas writes it, in columns by index or apart from their names; none of any other object."""
     match value:
         case {"columns": list() as names, "data": list() as rows}:
             return [dict(zip(names, cells, strict=False)) for cells in rows if isinstance(cells, list)]
     if all(isinstance(each, dict) and each and all(map(str.isdigit, each)) for each in value.values()):
-        return [*rows_by_index(value)]
+        return [{key: each.get(index) for key, each in value.items()} for index in next(iter(value.values()), ())]
     return []
 
 

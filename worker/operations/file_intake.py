@@ -418,16 +418,17 @@ class FirstRows:
         )
 
     def _no_sources(self, title: str) -> str:
-        start = f"none of the first {count_of(len(self.rows), 'row')} of {title} has sources"
-        if self._names_sources:
-            start += " but empty ones, or ids"
+        empty = " but empty ones, or ids," if self._names_sources else ""
         keys = self._free
         cure = (
             f"left over is {listed(possible_sources(keys))}; take them from there:{options}"
             if (options := _maps(keys))
             else "give them in 'context'"
         )
-        return f"{start}, and without them there is no answer: {cure}. Nothing was submitted"
+        return (
+            f"{title} has no sources{empty} in its first {count_of(len(self.rows), 'row')}, and without them there is no answer: "
+            f"{cure}. Nothing was submitted"
+        )
 
 
 def _keys_in(value: Any) -> set[str]:

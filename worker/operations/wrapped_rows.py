@@ -1,12 +1,12 @@
 """Finds the rows of a file that is one JSON object: around a list of rows, or made of columns."""
 
-from itertools import chain, zip_longest
+from itertools import zip_longest
 from typing import Any
 
 from tasks.errors import InputError
 from tasks.raw_jobs.left_over import reads_like_a_text
 from tasks.raw_jobs.names import field_of, is_field, plain
-from tasks.raw_jobs.sources import rows_by_index
+from tasks.raw_jobs.sources import table_rows
 
 LISTS = frozenset({
     "data", "rows", "examples", "questions", "items", "records", "instances", "samples", "train", "validation", "test", "dev",
@@ -32,19 +32,15 @@ def rows_of(value: Any) -> list[Any]:
 
 def _rows_of_columns(value: dict[str, Any]) -> list[Any]:
     """The rows of an object of columns, or of rows by their index, as pandas writes both; none of any other."""
-    match value:
-        case {"columns": list() as names, "data": list() as rows}:
-            return [dict(zip(names, cells, strict=False)) if isinstance(cells, list) else cells for cells in rows]
+    if rows := table_rows(value):
+        return rows
     kinds = {*map(type, value.values())}
     if kinds == {list}:
         texts = [key for key, cells in value.items() if [*map(type, cells[:1])] == [str]]
         if any(_is_main(key) or plain(key) in LISTS for key in texts):
             return [dict(zip(value, cells, strict=True)) for cells in zip_longest(*value.values())]
-    elif kinds == {dict}:
-        if any(map(_is_main, value)) and all(map(str.isdigit, chain(*value.values()))):
-            return [*rows_by_index(value)]
-        if any(map(str.isdigit, "".join(value))):
-            return [each if key == str(at) else {"id": key, **each} for at, (key, each) in enumerate(value.items())]
+    elif kinds == {dict} and any(map(str.isdigit, "".join(value))):
+        return [each if key == str(at) else {"id": key, **each} for at, (key, each) in enumerate(value.items())]
     return []
 
 
