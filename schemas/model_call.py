@@ -82,8 +82,6 @@ class LeftOutReason(StrEnum):
 
     DUPLICATE = "duplicate"
     """It has the same words as another source."""
-    NEAR_DUPLICATE = "near_duplicate"
-    """It adds nothing to another source."""
     BUDGET = "budget"
     """``max_context_tokens`` was reached."""
     BLANK = "blank"

@@ -11,38 +11,15 @@ from typing import Any
 from schemas.base import share_field_names
 from schemas.job import JobRequest, SourceContext
 from schemas.model_call import LeftOut, LeftOutReason, SourcePart
-from tasks.text.language import language_tables, word_set
-from tasks.text.sentences import sentence_spans, words
+from tasks.text.sentences import sentence_spans
 
 # ---- duplicates -------------------------------------------------------------------------------------------------------
 
-CONTAINED = 0.85
-"""Least share of a near-duplicate's runs of three words that the other source contains."""
-MOST_NEW_WORDS = 0.05
-"""Greatest share of a near-duplicate's words that the other source lacks."""
-LEAST_WORDS = 8
-"""Words; in a shorter source one different word is too much."""
+MANY_SOURCES = 100
+"""Sources from which on a prompt takes milliseconds, however short they are."""
 
 DISTINCTIVE_METADATA = ("title", "product_name", "document_type", "date")
 """The same words under another title, product or date mean something else: the prompt gets both sources."""
-
-_CUTS = ("v", "k", "p", "в", "的", "。", "ق", "ا", "ن", "の", "र", "อ")  # noqa: RUF001 - Arabic alef
-"""Letters of medium frequency. One of them splits the text into pieces, so that a change affects only its own piece."""
-_PIECE = 250
-"""Greatest average length of a piece, in characters, for its letter to be the separator."""
-_LEAST_PIECE = 12
-_FEW_PIECES = 6
-_SHARED = 0.5
-"""Least share of equal pieces for a comparison word by word; near-duplicates have far more."""
-_PROBE = 16
-_FOREIGN = 0.25
-"""Share of characters beyond ASCII above which a text is compared in its own script."""
-_MOST_COMPARED = 3
-"""Most sources to compare word by word, those with most equal pieces first."""
-MOST_SEARCHED = 100
-"""Sources, the best, among which a near-duplicate is looked for: among all of 2,000 it would take seconds of the workers' loop."""
-
-_AS_WRITTEN = re.compile(r"[^\W\d_]+")
 
 
 def search_text(text: str) -> str:
@@ -50,117 +27,10 @@ def search_text(text: str) -> str:
     return text.lower() if text.isascii() else text.encode("ascii", "replace").decode().lower()
 
 
-@cache
-def _decisive() -> re.Pattern[str]:
-    """Words that near-duplicates share exactly: figures, number words and negations of five languages."""
-    characters = "".join(table.get("decisive_characters", "") for table in language_tables().values())
-    return re.compile(rf"\d|\b(?:{'|'.join(word_set('decisive'))})\b|[{characters}]")
-
-
-class ShownSources:
-    """The sources of the prompt so far; each new source is compared with them."""
-
-    def __init__(self) -> None:
-        self.search_texts: dict[int, str] = {}
-        """The contents in the form of ``search_text``, by source index."""
-        self.beyond_ascii: dict[int, int] = {}
-        """Number of characters beyond ASCII, by source index."""
-        self._plain: dict[int, str] = {}
-        self._separator = ""
-        self._whole: dict[str, list[int]] = {}
-        self._pieces: dict[int, set[str]] = {}
-        self._sources: dict[int, tuple[str, Mapping[str, Any]]] = {}
-        self._words: dict[int, list[str]] = {}
-
-    def add(self, index: int, content: str, metadata: Mapping[str, Any]) -> tuple[int, bool] | None:
-        """Adds a source unless it repeats one of the sources so far.
-
-        Returns: the index of the repeated source, and True for an exact repetition; None if the source was added.
-        """
-        folded = search_text(content)
-        replaced = 0 if content.isascii() else folded.count("?")
-        is_foreign = replaced > _FOREIGN * len(content)
-        plain = (content.lower() if is_foreign else folded).replace("\n", " ")
-        whole = content.strip()
-        pieces = self._cut_up(plain)
-        for other in self._whole.get(whole, ()):
-            if self._agree(metadata, other):
-                return other, True
-        candidates = [other for other in self._candidates(plain, pieces) if self._agree(metadata, other)]
-        tokens = words(content) if candidates else []
-        for other in candidates[:_MOST_COMPARED]:
-            if (exactly := self._compare(content, tokens, other)) is not None:
-                return other, exactly
-        self.search_texts[index] = folded
-        self.beyond_ascii[index] = replaced - content.count("?") if replaced else 0
-        self._sources[index] = content, metadata
-        self._whole.setdefault(whole, []).append(index)
-        if len(self._plain) < MOST_SEARCHED:
-            self._plain[index] = plain
-            self._pieces[index] = pieces
-        return None
-
-    def remove(self, index: int) -> None:
-        """Removes a source that does not fit into the prompt."""
-        for place in (self.search_texts, self.beyond_ascii, self._plain, self._pieces, self._sources, self._words):
-            place.pop(index, None)
-
-    def _cut_up(self, plain: str) -> set[str]:
-        if not self._separator:
-            least = max(1, len(plain) // _PIECE)
-            self._separator = next((separator for separator in _CUTS if plain.count(separator) >= least), _CUTS[0])
-        return {piece for piece in plain.split(self._separator) if len(piece) >= _LEAST_PIECE}
-
-    def _candidates(self, plain: str, pieces: set[str]) -> Sequence[int]:
-        """The sources that this one may repeat, those with most equal pieces first."""
-        if len(pieces) >= _FEW_PIECES:
-            common = ((len(other & pieces), index) for index, other in self._pieces.items())
-            votes = sorted(common, key=lambda vote: (-vote[0], vote[1]))
-            return [index for count, index in votes if count >= _SHARED * len(pieces)]
-        last = max(0, len(plain) - _PROBE)
-        probes = {plain[start : start + _PROBE] for start in (0, last // 2, last)}
-        return [index for index, other in self._plain.items() if any(probe in other for probe in probes)]
-
-    def _agree(self, metadata: Mapping[str, Any], index: int) -> bool:
-        if index not in self._sources:
-            return False
-        other_metadata = self._sources[index][1]
-        if not metadata or not other_metadata:
-            return True
-        pairs = ((metadata.get(key), other_metadata.get(key)) for key in DISTINCTIVE_METADATA)
-        return all(value == other_value for value, other_value in pairs if value and other_value)
-
-    def _compare(self, content: str, tokens: Sequence[str], index: int) -> bool | None:
-        if index not in self._words:
-            self._words[index] = words(self._sources[index][0])
-        other_tokens = self._words[index]
-        if tokens == other_tokens and (tokens or content == self._sources[index][0]):
-            return True
-        return False if _adds_nothing(content, tokens, other_tokens) else None
-
-
-def _adds_nothing(content: str, tokens: Sequence[str], other_tokens: Sequence[str]) -> bool:
-    """Tells whether a text adds nothing to another one, as far as its words tell.
-
-    A new figure, negation or name is an addition: two policies that differ only in an amount, a "not" or the product's
-    name are two sources.
-    """
-    new = set(tokens).difference(other_tokens)
-    if len(tokens) < LEAST_WORDS or len(new) > MOST_NEW_WORDS * len(tokens):
-        return False
-    runs, other_runs = _runs(tokens), frozenset(_runs(other_tokens))
-    new_runs = [run for run in runs if run not in other_runs]
-    if len(new_runs) > (1 - CONTAINED) * len(runs):
-        return False
-    if any(_decisive().search(word) for run in new_runs for word in run):
-        return False
-    as_written = {word.lower(): word for word in _AS_WRITTEN.findall(content)}
-    return all(as_written.get(word, word.upper()).islower() for word in new)
-
-
-def _runs(tokens: Sequence[str]) -> list[tuple[str, ...]]:
-    """The runs of three words of a text."""
-    return list(zip(tokens, tokens[1:], tokens[2:], strict=False))
+def _agree(metadata: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Tells whether two sources name no different document."""
+    pairs = ((metadata.get(key), other.get(key)) for key in DISTINCTIVE_METADATA)
+    return all(value == there for value, there in pairs if value and there)
 
 
 # ---- token counts -----------------------------------------------------------------------------------------------------
@@ -169,25 +39,19 @@ ESTIMATE = "estimate"
 """Value of ``MessagesSnapshot.counted_by`` for an estimate."""
 
 
-def quarter_tokens(text: str, beyond_ascii: int | None = None) -> int:
+def quarter_tokens(text: str) -> int:
     """Estimated quarter tokens: 1 for an ASCII character, 2 for one of two bytes in UTF-8, 4 for a longer one.
 
     Checked against OpenAI's vocabularies o200k and cl100k (characters per token): English 5.3 and 5.3, German 4.6 and
     3.3, Spanish 4.3 and 3.7 (here: some 3.9); Arabic 3.2 and 1.4, Russian 4.1 and 2.2 (here 2); Chinese 1.4 and 0.9,
     Japanese 1.3 and 0.9, Hindi 3.7 and 1.1, Thai 2.2 and 1.0 (here 1). Prose is overestimated on purpose, because
     other makers' tokenizers use shorter tokens; tables of numbers are underestimated (1.4 characters a token against 4).
-
-    Args:
-        text: the text to count.
-        beyond_ascii: its number of characters beyond ASCII, if already counted.
     """
     characters = len(text)
     if text.isascii():
         return characters
     beyond_first = len(text.encode(errors="surrogatepass")) - characters
-    if beyond_ascii is None:
-        beyond_ascii = characters - len(text.encode("ascii", "ignore"))
-    return characters + 2 * beyond_first - beyond_ascii
+    return characters + 2 * beyond_first - (characters - len(text.encode("ascii", "ignore")))
 
 
 def estimate(text: str) -> int:
@@ -296,7 +160,8 @@ def pack(request: JobRequest, model: str | None = None) -> SourceSelection:
     sources = request.context
     budget = request.config.max_context_tokens
     counter = _counter(sources, budget, model or request.config.model)
-    selection = ShownSources()
+    search_texts: dict[int, str] = {}
+    indexes: dict[str, list[int]] = {}
     parts: dict[int, SourcePart] = {}
     left_out: list[LeftOut] = []
     remaining = budget * 4 if counter is ESTIMATED else budget
@@ -310,20 +175,21 @@ def pack(request: JobRequest, model: str | None = None) -> SourceSelection:
         if not _WORD.search(content):
             left_out.append(LeftOut(source_index=index, reason=LeftOutReason.BLANK))
             continue
-        repeats = selection.add(index, content, sources[index].metadata)
-        if repeats is not None:
-            reason = LeftOutReason.DUPLICATE if repeats[1] else LeftOutReason.NEAR_DUPLICATE
-            left_out.append(LeftOut(source_index=index, reason=reason, of=repeats[0]))
+        same = indexes.setdefault(" ".join(content.split()).lower(), [])
+        repeated = next((at for at in same if _agree(sources[index].metadata, sources[at].metadata)), None)
+        if repeated is not None:
+            left_out.append(LeftOut(source_index=index, reason=LeftOutReason.DUPLICATE, of=repeated))
             continue
-        cost = _cost(content, counter, selection.beyond_ascii[index])
+        cost = _cost(content, counter)
         end = len(content)
         if cost > remaining:
             full = True
             end, cost = _trim(content, cost, remaining, counter)
             if end < _LEAST_TRIMMED and (parts or not end):
-                selection.remove(index)
                 left_out.append(LeftOut(source_index=index, reason=LeftOutReason.BUDGET))
                 continue
+        same.append(index)
+        search_texts[index] = search_text(content)
         parts[index] = share_field_names(SourcePart(source_index=index, start=0, end=end))
         remaining -= cost
     used = total - remaining
@@ -332,7 +198,7 @@ def pack(request: JobRequest, model: str | None = None) -> SourceSelection:
         left_out=tuple(sorted(left_out, key=lambda omission: omission.source_index)),
         source_tokens=-(-used // 4) if counter is ESTIMATED else used,
         counter=counter,
-        search_texts=selection.search_texts,
+        search_texts=search_texts,
     )
 
 
@@ -344,9 +210,9 @@ def _counter(sources: tuple[SourceContext, ...], budget: int, model: str | None)
     return exact if estimated > NEAR_BUDGET * budget * 4 else ESTIMATED
 
 
-def _cost(content: str, counter: Counter, beyond_ascii: int | None = None) -> int:
+def _cost(content: str, counter: Counter) -> int:
     """Tokens of a content; quarter tokens for an estimate, so that rounding loses nothing."""
-    return quarter_tokens(content, beyond_ascii) if counter is ESTIMATED else counter.count(content)
+    return quarter_tokens(content) if counter is ESTIMATED else counter.count(content)
 
 
 def _trim(content: str, cost: int, budget: int, counter: Counter) -> tuple[int, int]:
