@@ -3,6 +3,7 @@
 import re
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
@@ -220,9 +221,9 @@ class Intake:
             raw = as_check_only(raw)
         request, warnings = parse_request(raw, defaults)
         job, more = make_job(request, self.batch, self.catalog, position=position, place=place)
+        again = self._asks_again(request)
         for name, value in (("custom_id", job.custom_id), ("message_id", job.message_id)):
             if value is not None and (earlier := self._places.setdefault((name, value), place)) != place:
-                again = self._asks_again(request)
                 remedy = f"a row is one job; {together}" if again else "give each row one of its own, or none"
                 raise InputError(f"{value!r} is already in {earlier}; {remedy}", field=name)
         if order.priority and "priority" not in request.model_fields_set:
@@ -233,7 +234,7 @@ class Intake:
             warnings.append("an answer that is the whole text of one of its sources is supported by itself")
         if request.check_only and not order.check_only and order.bounds is None:
             warnings.append("a line with 'response' holds an answer: it is checked, and none is made")
-        if self._asks_again(request):
+        if again:
             self._asked_again = self._asked_again or place
             warnings.append(
                 f"from {self._asked_again} on, rows ask as a row above, each as a job with its own source alone; {together}"
@@ -404,7 +405,7 @@ class FirstRows:
         options = f"--map {quote(f'{self._field}={name}')}"
         keys.pop(name, None)
         if not self._names_sources:
-            options += _maps(keys)
+            options += self._maps(keys)
         what = "the answer to check" if self.maker.check_only else "the question"
         if self.maker.text and any(map(_SENTENCE.fullmatch, self._keys)):
             return (
@@ -422,13 +423,37 @@ class FirstRows:
         keys = self._free
         cure = (
             f"left over is {listed(possible_sources(keys))}; take them from there:{options}"
-            if (options := _maps(keys))
+            if (options := self._maps(keys))
             else "give them in 'context'"
         )
         return (
             f"{title} has no sources{empty} in its first {count_of(len(self.rows), 'row')}, and without them there is no answer: "
             f"{cure}. Nothing was submitted"
         )
+
+    def _maps(self, values: Mapping[str, Any]) -> str:
+        """The options that take sources from the likeliest column that can be read, and from those that only their numbers tell from it.
+
+        Empty where none would help.
+        """
+        for name in possible_sources(values)[:MOST_NAMED]:
+            if (option := _content_option(values[name])) is not None:
+                columns = ",".join(each for each in values if _DIGITS.sub("", each) == _DIGITS.sub("", name))
+                options = f" --map {quote(f'sources={columns}')}{option}"
+                if not self._take_answer(options):
+                    return options
+        return ""
+
+    def _take_answer(self, options: str) -> bool:
+        """Tells options that make a source of an answer, which would support itself."""
+        columns = replace(self.maker.columns, columns=ColumnMap.parse(split(options)[1::2]).columns)
+        maker = replace(self.maker, columns=columns, tell=lambda _: None, _plans={})
+        for row in [each.value for each in self.rows if isinstance(each.value, dict)]:
+            answers = [each for key, each in row.items() if each and field_of(key) == "response"]
+            with suppress(InputError):
+                if any(source["content"] in answers for source in read_job(maker.job(row)).get("context", ())):
+                    return True
+        return False
 
 
 def _keys_in(value: Any) -> set[str]:
@@ -437,18 +462,6 @@ def _keys_in(value: Any) -> set[str]:
     if isinstance(value, dict):
         return set(value).union(*map(_keys_in, value.values()))
     return set().union(*map(_keys_in, value)) if isinstance(value, list) else set()
-
-
-def _maps(values: Mapping[str, Any]) -> str:
-    """The options that take sources from the likeliest column that can be read, and from those that only their numbers tell from it.
-
-    Empty where none would help.
-    """
-    for name in possible_sources(values)[:MOST_NAMED]:
-        if (option := _content_option(values[name])) is not None:
-            columns = ",".join(each for each in values if _DIGITS.sub("", each) == _DIGITS.sub("", name))
-            return f" --map {quote(f'sources={columns}')}{option}"
-    return ""
 
 
 _SENTENCE = re.compile(r"(?:\S+\s+){3,}\S*[.?!]")

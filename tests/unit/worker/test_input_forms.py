@@ -345,6 +345,8 @@ def test_an_option_is_typed_without_the_fault_of_what_it_names(tmp_path: Path) -
         {"steps": [{"input": "Why is that so?", "output": {"role": "assistant", "content": "It is so."}}]},
         {"input": [{"role": "user", "content": "Why is that so?"}], "query": None},
         {"found": [{"url": "https://a.example/long.html", "kind": "web"}]},
+        {"output": "It is so.", "record": {"calls": [{"rets": ["Because it is."]}, {"rets": "It is so."}]}},
+        {"answer": "It is so.", "rets": ["Because it is.", "It is so."]},
     ],
 )
 def test_an_option_is_typed_for_sources_alone(tmp_path: Path, row: dict[str, Any]) -> None:
