@@ -56,7 +56,7 @@ class BackgroundLane:
 
     async def turn(self) -> Work:
         """Looks after a page of responses."""
-        page = await self.responses.take_due(PAGE, self.pace.keep_for, self.unserved.providers)
+        page = await self.responses.take_due(PAGE, self.pace.keep_for, self.unserved.closed)
         by_provider: dict[str, list[OpenResponse]] = defaultdict(list)
         for response in page:
             by_provider[response.provider].append(response)

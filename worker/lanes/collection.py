@@ -73,7 +73,7 @@ class BatchLane:
         busy = await self._withdraw()
         waiting = await self.batches.waiting()
         busy |= await self._send_gathered(waiting)
-        batch = await self.batches.take_due(self.pace.keep_for, self.unserved.providers)
+        batch = await self.batches.take_due(self.pace.keep_for, self.unserved.closed)
         if batch is not None:
             await self._look_after(batch)
         if busy or batch is not None:

@@ -234,15 +234,9 @@ def _begin_local_checks(settings: Settings) -> None:
 
 def _load_model(settings: Settings) -> str:
     """Loads the local model of the settings, and returns a message about it."""
-    import psutil  # noqa: PLC0415 - only here
-
-    before = psutil.Process().memory_info().rss
     scorer = scorer_of(settings)
     use_local_model(scorer, _calibration(settings))
-    if scorer is None:
-        return ""
-    grown = max(0, psutil.Process().memory_info().rss - before)
-    return f"the local model {identity_of(scorer)} is loaded; it takes {grown / 2**20:.0f} MiB in this process"
+    return "" if scorer is None else f"the local model {identity_of(scorer)} is loaded"
 
 
 def pack_final(final: FinalJob) -> PackedFinal:

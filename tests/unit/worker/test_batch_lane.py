@@ -24,10 +24,10 @@ from tasks.ports.remote_batches import Candidates, Intent, OpenBatch, PendingCal
 from tasks.prompting.messages import render
 from tests.builders import make_attempt
 from tests.scripted_provider import Registry, ScriptedProvider
+from worker.lanes import unserved
 from worker.lanes.collection import BatchLane
 from worker.lanes.pace import Work, take_turns
 from worker.lanes.settlement import Settlement
-from worker.lanes.unserved import FORGET_S
 
 K = FailureKind
 
@@ -207,19 +207,19 @@ def test_a_batch_that_another_worker_can_serve_is_left_to_it_at_once() -> None:
 
     asyncio.run(calls._look_after(batch))
 
-    assert (store.writes, calls.unserved.all(), calls.unserved.providers) == ([("put off",)], [], {"gone"})
+    assert (store.writes, calls.unserved.all(), calls.unserved.closed) == ([("put off",)], [], {"gone"})
     asyncio.run(calls._look_after(replace(batch, overdue=calls.pace.keep_for)))
     assert [each.provider for each in calls.unserved.all()] == ["gone"], "none took it for so long"
 
 
 def test_calls_that_no_batch_can_be_made_of_here_are_said_once_a_cause_and_reported(
-    caplog: pytest.LogCaptureFixture,
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     registry = Registry(ScriptedProvider())
     registry.remote = cast("Any", Listing(Candidates()))
     calls = lane(providers=registry)
     now = 0.0
-    calls.unserved.clock = lambda: now
+    monkeypatch.setattr(unserved, "monotonic", lambda: now)
     for _ in range(3):
         assert calls._remote("gone", report=True) is None
     (record,) = caplog.records
@@ -232,10 +232,6 @@ def test_calls_that_no_batch_can_be_made_of_here_are_said_once_a_cause_and_repor
     assert calls._remote("gone", report=True) is None
     assert calls.unserved.all() == [waiting], "the next look of this worker keeps their beginning"
     assert len(caplog.records) == 1, "and logs nothing again"
-    now += FORGET_S + 1
-    assert calls.unserved.all() == []
-    assert calls._remote("gone", report=True) is None
-    assert len(caplog.records) == 2, "after hours they are new"
 
     registry.remote = None
     assert calls._remote("scripted", report=True) is None
@@ -243,8 +239,8 @@ def test_calls_that_no_batch_can_be_made_of_here_are_said_once_a_cause_and_repor
     registry.remote = cast("Any", Listing(Candidates()))
     assert calls._remote("scripted", report=True) is registry.remote
     assert [each.provider for each in calls.unserved.all()] == ["gone"]
-    assert calls.unserved.providers == {"gone"}
-    assert len(caplog.records) == 3
+    assert calls.unserved.closed == {"gone"}
+    assert len(caplog.records) == 2
 
 
 def test_parked_calls_are_unserved_once_no_worker_sent_them_for_long() -> None:
