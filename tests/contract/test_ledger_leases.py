@@ -13,7 +13,6 @@ from tests.builders import (
     later,
     lease_key,
     make_attempt,
-    make_batch,
     make_final,
     make_request,
     new_id,
@@ -32,24 +31,10 @@ from tests.contract.situations import (
     submit_many,
     take,
     take_one,
-    view,
 )
 from worker.ledger.postgres import PostgresLedger
 
 # ---- taking ----------------------------------------------------------------------------------------------------
-
-
-async def test_a_lease_makes_the_job_running(ledger: PostgresLedger) -> None:
-    receipt = await submit(ledger, make_request(custom_id="q", priority=7), batch=make_batch("other"))
-
-    leased = await take_one(ledger, receipt.job_ids[0])
-
-    assert (leased.job_id, leased.batch_id, leased.tenant) == (receipt.job_ids[0], receipt.batch_id, "other")
-    assert (leased.custom_id, leased.position, leased.priority) == ("q", 0, 7)
-    assert (leased.step, leased.round) == (Step.GENERATE, 0)
-    running = await view(ledger, leased.job_id)
-    assert running.state is JobState.RUNNING
-    assert running.started_at is not None
 
 
 async def test_ids_of_other_states_and_steps_and_unknown_ids_are_skipped(ledger: PostgresLedger, clock: Clock) -> None:

@@ -131,31 +131,6 @@ async def test_an_unknown_outcome_is_charged_at_worst_case(ledger: PostgresLedge
     assert await ledger.attempts.open_attempts([make_attempt(leased, reserved_usd=Decimal("0.4"))]) == [Opened.ON_HOLD]
 
 
-async def test_unknown_twice_is_charged_once(ledger: PostgresLedger, clock: Clock) -> None:
-    (leased,) = await leased_under(ledger, "1")
-    attempt = await open_one(ledger, leased, reserved_usd=Decimal("0.7"))
-    await clock.advance(2 * LEASE)
-    await ledger.duties.rescue(10, None)
-
-    await ledger.attempts.close_attempts([closed_unknown(leased, attempt)])
-
-    assert await money(ledger, leased) == (0, Decimal("0.7"))
-    assert (await view(ledger, leased.job_id)).cost_usd == Decimal("0.7")
-
-
-async def test_a_rescue_charges_what_was_open(ledger: PostgresLedger, clock: Clock) -> None:
-    calling, idle = await leased_under(ledger, "1", number=2)
-    await open_one(ledger, calling, reserved_usd=Decimal("0.7"))
-    await clock.advance(2 * LEASE)
-
-    assert set(await ledger.duties.rescue(10, None)) == {calling.job_id, idle.job_id}
-
-    assert await money(ledger, calling) == (0, Decimal("0.7"))
-    costs = {view.job_id: view.cost_usd for view in await ledger.reading.views([calling.job_id, idle.job_id])}
-    assert costs[calling.job_id] == Decimal("0.7")
-    assert not costs[idle.job_id]
-
-
 async def test_the_late_answer_corrects_the_charge(ledger: PostgresLedger, clock: Clock) -> None:
     (leased,) = await leased_under(ledger, "1")
     attempt = await open_one(ledger, leased, reserved_usd=Decimal("0.7"))
@@ -187,27 +162,6 @@ async def test_late_news_of_a_failed_call_corrects_the_charge(ledger: PostgresLe
     assert detail.attempts[0]["outcome"] == "error:cancelled"
     again = await take_one(ledger, leased.job_id)
     assert (again.unknown, again.spent) == (0, 0)
-
-
-async def test_a_jobs_cost_is_the_sum_of_its_attempts(ledger: PostgresLedger) -> None:
-    (leased,) = await leased_under(ledger, None)
-    cents = Decimal("0.000001")
-    for number in range(1, 4):
-        attempt = await open_one(ledger, leased, reserved_usd=number * cents)
-        await ledger.attempts.close_attempts([closed_unknown(leased, attempt)])
-    attempt = await open_one(ledger, leased, reserved_usd=cents)
-    answer = make_answer(cost_usd=4 * cents)
-    await ledger.attempts.close_attempts([closed_ok(leased, attempt, answer=answer, then=to_check(leased))])
-    checking = await take_one(ledger, leased.job_id, Step.CHECK)
-    judging = await open_one(ledger, checking, reserved_usd=9 * cents)
-    await ledger.attempts.close_attempts([closed_ok(checking, judging, answer=make_answer(cost_usd=5 * cents))])
-    await finish(ledger, checking)
-
-    detail = await ledger.reading.job_detail(leased.job_id)
-
-    assert [Decimal(str(row["cost_usd"])) for row in detail.attempts] == [n * cents for n in range(1, 6)]
-    assert detail.view.cost_usd == 15 * cents
-    assert await money(ledger, leased) == (0, 15 * cents)
 
 
 async def test_a_higher_ceiling_releases_what_waited_for_it(ledger: PostgresLedger) -> None:

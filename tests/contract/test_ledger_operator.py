@@ -12,12 +12,11 @@ from schemas.failure import FailureKind
 from schemas.record import RecordStatus
 from schemas.states import HeldReason, JobState, Outcome, Step
 from tasks.errors import NotFound
-from tasks.ports import Opened, Page
+from tasks.ports import Page
 from tests.builders import (
     closed_error,
     later,
     lease_key,
-    make_attempt,
     make_batch,
     make_failed,
     make_final,
@@ -92,19 +91,6 @@ async def test_a_cancelled_job_has_a_record_that_says_by_whom(ledger: PostgresLe
     assert cancelled.record.failure.kind is FailureKind.CANCELLED
     events = (await ledger.reading.job_detail(cancelled.job_id)).events
     assert [(event["kind"], event["actor"]) for event in events] == [("cancel", ACTOR)]
-
-
-async def test_cancelling_takes_the_job_from_its_worker(ledger: PostgresLedger) -> None:
-    leased = await submit_and_take(ledger)
-    await open_one(ledger, leased)
-
-    await ledger.actions.cancel([leased.job_id], ACTOR)
-
-    assert (await ledger.queue.renew([lease_key(leased)], LEASE)).lost == {leased.job_id}
-    assert await ledger.attempts.open_attempts([make_attempt(leased)]) == [Opened.LOST]
-    assert await ledger.queue.finish([make_final(leased)]) == set()
-    assert await ledger.duties.rescue(10, None) == []
-    assert (await ledger.reading.job_detail(leased.job_id)).attempts[0]["outcome"] is None
 
 
 async def test_a_batch_is_cancelled_as_a_whole(ledger: PostgresLedger, clock: Clock) -> None:

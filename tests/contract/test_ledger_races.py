@@ -22,7 +22,6 @@ from tests.contract.situations import (
     ACTOR,
     LEASE,
     SECOND,
-    generate,
     open_one,
     states,
     submit,
@@ -151,19 +150,6 @@ async def test_rescue_and_the_holder_agree_on_who_has_the_job(ledger: PostgresLe
         assert (job_view.state, job_view.step) == (JobState.AVAILABLE, Step.GENERATE)
         again = await take_one(ledger, job_view.job_id, worker="w2")
         assert again.stored is not None
-
-
-async def test_jobs_of_a_batch_close_in_any_order_at_once(ledger: PostgresLedger) -> None:
-    batch = make_batch(max_cost_usd=Decimal(100))
-    leased = await take(ledger, (await submit_many(ledger, 20, batch=batch)).job_ids)
-
-    await asyncio.gather(*(generate(ledger, job) for job in reversed(leased)))
-
-    status = await ledger.reading.batch_status(batch.id)
-    assert (status.reserved_usd, status.spent_usd) == (0, 20 * Decimal("0.002"))
-    assert {(view.step, view.state) for view in await ledger.reading.views([job.job_id for job in leased])} == {
-        (Step.CHECK, JobState.AVAILABLE)
-    }
 
 
 async def test_an_attempt_opened_again_after_an_unheard_commit_is_opened_once(ledger: PostgresLedger) -> None:

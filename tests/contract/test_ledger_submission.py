@@ -1,6 +1,5 @@
 """Submission: all or none, ids by position, and what a repeated key means."""
 
-import asyncio
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
@@ -14,7 +13,6 @@ from tasks.ports import HintKey, NewJob
 from tests.builders import make_batch, make_config, make_job, make_jobs, make_request
 from tests.contract.conftest import Clock
 from tests.contract.situations import HOUR, states, submit, submit_many, take, take_one, view
-from tests.lent_ledger import KeptLedger
 from worker.ledger.postgres import PostgresLedger
 
 
@@ -304,23 +302,6 @@ async def test_a_submission_that_breaks_off_leaves_nothing(ledger: PostgresLedge
     assert await ledger.reading.views([job.id for job in jobs]) == []
     receipt = await ledger.submission.submit(batch, [jobs])
     assert (receipt.created, receipt.job_ids) == (True, tuple(job.id for job in jobs))
-
-
-async def test_of_two_submissions_of_the_same_jobs_at_once_one_finds_those_of_the_other(
-    ledger: PostgresLedger, postgres_database_url: str
-) -> None:
-    def stream() -> Iterator[Sequence[NewJob]]:
-        for n in range(20):
-            yield [make_job(make_request(f"{n}?", idempotency_key=str(n)), position=n)]
-
-    async with KeptLedger(postgres_database_url) as other:
-        first, second = await asyncio.gather(
-            ledger.submission.submit(make_batch(), stream()), other.submission.submit(make_batch(), stream())
-        )
-
-    assert sorted([first.created, second.created]) == [False, True]
-    assert first.job_ids == second.job_ids
-    assert len(set(first.job_ids)) == 20
 
 
 async def test_a_submission_whose_ids_others_take_again_and_again_is_to_be_sent_again(
