@@ -215,21 +215,6 @@ def fields(row: Any, *names: str) -> dict[str, Any]:
     return {name: getattr(row, name) for name in names}
 
 
-class UnreadJson(bytes):
-    """JSON of a column as it came."""
-
-    __slots__ = ()
-
-    def read(self) -> Any:
-        """The value that it holds."""
-        return _read_json(bytes(self))
-
-
-class _UnreadLoader(Loader):
-    def load(self, data: Buffer) -> UnreadJson:
-        return UnreadJson(data)
-
-
 class Database:
     """A pool of autocommit connections: each statement is its own transaction and one round trip."""
 
@@ -378,12 +363,10 @@ class Database:
         *,
         first: First | None = None,
         within_s: float | None = None,
-        unread: bool = False,
     ) -> list[Any]:
         """Run one statement and return its rows as named tuples; repeats it after a deadlock or a lost race.
 
-        ``first`` is a statement that takes locks, with its parameters: it goes before in the same transaction, so that this one sees what the last holders wrote. Still one round trip. JSON comes as ``UnreadJson`` where the rows are for another
-        process (``unread``).
+        ``first`` is a statement that takes locks, with its parameters: it goes before in the same transaction, so that this one sees what the last holders wrote. Still one round trip.
 
         Raises: LedgerUnavailable, Unstorable (a value can't be kept), SchemaMismatch, LedgerError.
         """
@@ -394,10 +377,7 @@ class Database:
                 async with self.connection(patience_s) as connection:
                     if first is not None:
                         return await _after(first, connection, statement, parameters, patience_s)
-                    cursor = connection.cursor()
-                    if unread:
-                        cursor.adapters.register_loader("jsonb", _UnreadLoader)
-                    await cursor.execute(statement, parameters)
+                    cursor = await connection.execute(statement, parameters)
                     return await cursor.fetchall() if cursor.description else []
             except (LostRace, psycopg.errors.UniqueViolation) as error:
                 if not remaining and isinstance(error, LostRace):

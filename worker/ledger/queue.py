@@ -38,7 +38,7 @@ from tasks.ports import (
     no_page,
 )
 from worker.ledger.actions import cancel_pages
-from worker.ledger.database import Database, UnreadJson, fields
+from worker.ledger.database import Database, fields
 from worker.ledger.fairness import FAIR_IDS, FAIR_ORDER, LEAST_PRIORITY, MOST_PRIORITY, keep_turns
 from worker.ledger.packing import split_record, whole_completion, whole_request
 from worker.ledger.pages import LOCK_LEASED, each_page, quarantine_bad, row_at_fault
@@ -272,7 +272,7 @@ class PostgresQueue(Queue):
         """
         terms = _terms(step, worker, lease_for, limit, min_priority=min_priority, max_priority=max_priority, room=room)
         token, jobs, unreadable = terms["token"], list[Lease](), list[UnreadableRow]()
-        for number, row in enumerate(await self._lease(terms, ids, unread=unread), start=1):
+        for number, row in enumerate(await self._lease(terms, ids), start=1):
             job = LeasedRow.of(row, token) if unread else read_job(row, token)
             if isinstance(job, UnreadableRow):
                 unreadable.append(job)
@@ -283,10 +283,10 @@ class PostgresQueue(Queue):
         await self.fail_unreadable(unreadable, [token])
         return sorted(jobs, key=_order)
 
-    async def _lease(self, terms: dict[str, Any], ids: Sequence[UUID] | None, *, unread: bool) -> list[Any]:
+    async def _lease(self, terms: dict[str, Any], ids: Sequence[UUID] | None) -> list[Any]:
         rows: list[Any] = []
         for _ in range(CANCEL_ROUNDS):
-            leased_rows = await self._take({**terms, "shares": self._shares}, ids, unread=unread)
+            leased_rows = await self._take({**terms, "shares": self._shares}, ids)
             rows = await self._cancel_leased(leased_rows)
             if rows or not leased_rows:
                 break
@@ -296,14 +296,13 @@ class PostgresQueue(Queue):
         """End jobs whose rows can't be read as ``unreadable``, each with its cause; they run under one of these tokens."""
         await fail_unreadable(self._db, rows, tokens)
 
-    async def _take(self, parameters: dict[str, Any], ids: Sequence[UUID] | None, *, unread: bool) -> list[Any]:
+    async def _take(self, parameters: dict[str, Any], ids: Sequence[UUID] | None) -> list[Any]:
         """Lease in one statement; jobs whose rows make it fail are put in quarantine, and the others leased without them."""
         while True:
             try:
                 if ids is None:
-                    return await self._db.rows(_LEASE_UNHINTED, parameters, unread=unread)
-                hinted = {**parameters, "ids": list(ids)}
-                return await self._db.rows(_LEASE_HINTED, hinted, unread=unread)
+                    return await self._db.rows(_LEASE_UNHINTED, parameters)
+                return await self._db.rows(_LEASE_HINTED, {**parameters, "ids": list(ids)})
             except Exception as error:
                 if not row_at_fault(error):
                     raise
@@ -394,13 +393,12 @@ class LeasedRow:
 
     @classmethod
     def of(cls, row: Any, token: UUID) -> "LeasedRow":
-        """Of a row whose JSON is unread."""
+        """Of a row of ``LEASED_JOBS``."""
         return cls(row._fields, tuple(row), row.id, row.tenant, token, row.priority, row.rescues, row.request_bytes)
 
     def read(self) -> Leased:
         """The job; raises ``Unreadable``."""
-        values = (value.read() if isinstance(value, UnreadJson) else value for value in self.values)
-        job = read_job(SimpleNamespace(**dict(zip(self.names, values, strict=True))), self.token)
+        job = read_job(SimpleNamespace(**dict(zip(self.names, self.values, strict=True))), self.token)
         if isinstance(job, UnreadableRow):
             raise Unreadable(job.why)
         return job
