@@ -305,7 +305,7 @@ class CheckDesk:
         return TimeLimit(self.limit.seconds * IN_TIME_SHARE, self.limit.message)
 
     def _do(self, job: Leased, leased_at: float, limit: TimeLimit, work: Callable[[], Result | ToJudge]) -> "NextStep":
-        """Lets a broken job fail alone, with its paid answer kept in the ledger; the others of its bundle go on."""
+        """Lets a broken job fail, with its paid answer kept in the ledger."""
         try:
             with within(limit), shared_indexes():
                 result = work()

@@ -3,7 +3,6 @@
 NightdeskError
 ├── InputError                 a request is refused at submission; names the field and what to do
 │   ├── IdempotencyConflict    same key, different request
-│   ├── MessageTaken           another job has this message id
 │   ├── JobsRefused            nothing of a submission is accepted; names each job at fault
 │   └── TooManyJobs            of the tenant (QueueFull), or of a key of the HTTP service (KeyLimitReached)
 ├── ConfigurationError         a setting is missing or wrong; names it
@@ -63,17 +62,6 @@ class IdempotencyConflict(InputError):
 
 class SameInputSubmitted(IdempotencyConflict):
     """Another command submitted the same jobs at the same moment; its batch can be taken now."""
-
-
-class MessageTaken(InputError):
-    """The message id of a job is that of another job of its tenant; a job without one is known by its own id."""
-
-    def __init__(self, message_id: str, *, own_id: bool) -> None:
-        if own_id:
-            message = f"{message_id} is the message id of another job of the tenant; choose another id for this job"
-        else:
-            message = f"{message_id!r} is the message id of another job of the tenant, or its id; choose another"
-        super().__init__(message, field="job_id" if own_id else "message_id")
 
 
 @dataclass(frozen=True, slots=True)

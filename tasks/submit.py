@@ -18,7 +18,7 @@ from schemas.batch import BatchRequest
 from schemas.job import MAX_REQUEST_BYTES, MAX_VALUES, GenerationConfig, JobRequest, unknown_keys
 from schemas.states import Step
 from schemas.window import parse_window
-from tasks.errors import InputError, JobsRefused, MessageTaken
+from tasks.errors import InputError, JobsRefused
 from tasks.policy.relevance import without_threshold
 from tasks.ports import (
     Catalog,
@@ -331,9 +331,6 @@ class _Reading:
     jobs: list[NewJob] = field(default_factory=list)
     refused: list[Refused] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
-    _positions: dict[str, int] = field(default_factory=dict)
-    """By custom id."""
-    _messages: dict[str, NewJob] = field(default_factory=dict)
     _bare: dict[str, Any] | None = field(default_factory=dict)
     """The values of the jobs by their keys; None once a job says what its sources are."""
 
@@ -355,22 +352,12 @@ class _Reading:
         job_id, rest = _own_id(raw)
         request, warnings = parse_request(rest, self.defaults)
         job, more = make_job(request, self.batch, self.catalog, position=position, job_id=job_id)
-        if job.custom_id is not None and (earlier := self._positions.setdefault(job.custom_id, position)) != position:
-            raise InputError(f"{job.custom_id!r} is already that of job {earlier}", field="custom_id")
-        self._require_own_message(job)
         if "context" in request.model_fields_set:
             self._bare = None
         elif self._bare is not None:
             self._bare.update((key, each) for key, each in rest.items() if each)
         self.jobs.append(job)
         self.warnings += [f"job {position}: {warning}" for warning in warnings + more]
-
-    def _require_own_message(self, job: NewJob) -> None:
-        earlier = self._messages.setdefault(job.record_message_id, job)
-        # The same idempotency key twice is the same job, handed in twice.
-        same = job.idempotency_key is not None and earlier.idempotency_key == job.idempotency_key
-        if earlier is not job and not same:
-            raise MessageTaken(job.record_message_id, own_id=job.message_id is None)
 
 
 async def submit(

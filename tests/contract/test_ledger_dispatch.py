@@ -8,7 +8,7 @@ import pytest
 from schemas.failure import FailureKind
 from schemas.record import RecordStatus
 from schemas.states import HeldReason, JobState, Step
-from tests.builders import later, lease_key, make_batch, make_request
+from tests.builders import closed_ok, later, lease_key, make_batch, make_request
 from tests.contract.conftest import Clock
 from tests.contract.situations import (
     ACTOR,
@@ -148,6 +148,17 @@ async def test_only_leases_that_ran_out_are_rescued(ledger: PostgresLedger, cloc
     assert (rescued.state, rescued.step, rescued.round) == (JobState.AVAILABLE, old[0].step, old[0].round)
     assert await ledger.duties.rescue(10, None) == []
     assert [event["kind"] for event in (await ledger.reading.job_detail(rescued.job_id)).events] == ["rescue"]
+
+
+async def test_a_rescue_leaves_closed_attempts_as_they_are(ledger: PostgresLedger, clock: Clock) -> None:
+    leased = await submit_and_take(ledger)
+    await ledger.attempts.close_attempts([closed_ok(leased, await open_one(ledger, leased))])
+    await clock.advance(2 * LEASE)
+
+    assert await ledger.duties.rescue(10, HeldReason.UNKNOWN_OUTCOME) == [leased.job_id]
+
+    assert (await take_one(ledger, leased.job_id)).stored is not None
+    assert [row["outcome"] for row in (await ledger.reading.job_detail(leased.job_id)).attempts] == ["ok"]
 
 
 async def test_a_rescue_ends_the_calls_of_its_own_lease_only(ledger: PostgresLedger, clock: Clock) -> None:

@@ -19,7 +19,6 @@ from tasks.errors import (
     IdempotencyConflict,
     InputError,
     LedgerError,
-    MessageTaken,
     NightdeskError,
     NotFound,
     QueueFull,
@@ -155,7 +154,7 @@ def problem_of(error: NightdeskError) -> Problem:
     match error:
         case NotFound():
             problem = not_found()
-        case IdempotencyConflict() | MessageTaken():
+        case IdempotencyConflict():
             problem = Problem(409, "conflict", "Conflict", str(error), field_name)
         case TooManyJobs():
             kind = _LIMITS.get(type(error), "key-limit")

@@ -15,7 +15,7 @@ from psycopg import AsyncConnection
 
 from schemas.states import JobState, Step
 from schemas.window import parse_window
-from tasks.errors import IdempotencyConflict, JobsRefused, MessageTaken, QueueFull
+from tasks.errors import IdempotencyConflict, JobsRefused, QueueFull
 from tasks.ports import (
     HintKey,
     InputLine,
@@ -133,8 +133,8 @@ def _conflict_of(job: NewJob, holder: Holder | None, present: Present) -> Refuse
     elif job.id in present.job_ids:
         field, message = "job_id", f"{job.id} is already the id of another job"
     elif job.record_message_id in present.message_ids:
-        error = MessageTaken(job.record_message_id, own_id=job.message_id is None)
-        field, message = error.field or "", str(error).removeprefix(f"{error.field}: ")
+        field = "job_id" if job.message_id is None else "message_id"
+        message = f"{job.record_message_id!r} is the message id of another job of the tenant, or its id; choose another"
     else:
         return None
     return Refused(job.position, f"{field}: {message}", field, job.custom_id, job.place)

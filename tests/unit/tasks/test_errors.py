@@ -13,7 +13,6 @@ from tasks.ports import Refused
 EXAMPLES = [
     errors.InputError("must be a string", field="query"),
     errors.IdempotencyConflict("was used before", field="key"),
-    errors.MessageTaken("m1", own_id=False),
     errors.JobsRefused([Refused(3, "query: must be a string", "query", "c3", "line 4")]),
     errors.QueueFull("acme", 10, 7),
     errors.KeyLimitReached("intake", "10 jobs a day", 3_600),
