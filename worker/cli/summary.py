@@ -1,6 +1,6 @@
 """Sums up submissions, batches and runs: a few lines for people, or JSON."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import UTC
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -54,6 +54,17 @@ def held_lines(
     for reason, count in status.held.items():
         remedy = "; ".join(overview.RELEASES[HeldReason(reason)]).format(batch=status.batch_id)
         lines.append(f"{count:,} held ({reason}): {remedy}")
+    return lines
+
+
+def notice_lines(present: overview.Overview, queues: Collection[str] = ()) -> list[str]:
+    """Lines on failures, holds and waits of the one batch of an overview, each with its remedy; ``queues`` have worker processes of this home."""
+    (status,) = present.batches
+    lines = failure_lines(status.batch_id, status.failures or ())
+    lines += held_lines(status, present.lanes, present.budgets)
+    if status.final < status.jobs:
+        lines += [overview.unserved_line(present.unserved, queues)] if present.unserved else []
+        lines += [f"{lane.event}. To fix it: {lane.remedy}" for lane in present.lanes if not lane.paused]
     return lines
 
 

@@ -70,7 +70,7 @@ def _where(settings: Settings, report: Report) -> Endpoints | None:
     if not settings.embedded():
         return endpoints(settings)
     home = settings.home.expanduser().absolute()
-    report.add("disk", *environment.check_disk(home))
+    report.add("disk", *environment.check_disk(settings))
     # Workers leave their records behind when they end without a stop.
     expected = bool(supervisors_in(StateDirectory(home)))
     down = list(environment.check_embedded(local.status(home), expected=expected))

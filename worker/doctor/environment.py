@@ -1,11 +1,8 @@
 """Checks the environment: settings, providers' keys, embedded servers, disk and spool, PostgreSQL, Redis."""
 
-import os
-import shutil
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 import redis
@@ -13,18 +10,15 @@ from redis.exceptions import AuthenticationError, AuthorizationError, RedisError
 
 from tasks.errors import ConfigurationError
 from tasks.ports import Turn
-from worker import local
 from worker.doctor.finding import Finding, note, problem, unreachable, warning
 from worker.ledger.addresses import safe_url
 from worker.ledger.inspection import OLDEST_SUPPORTED, Connected, Refusal, Refused
 from worker.ledger.schema_version import ORIGINS, Standing, head_revision
 from worker.local import LocalStatus, ServerStatus
+from worker.operations.free_disk import full_disk_line, low_disk_line
 from worker.process.spool import Retention, abandoned_segments, batches_of, lost_answers
 from worker.providers.registry import ConfiguredProviders
 from worker.settings import Settings
-
-LEAST_FREE = 1 << 30
-"""Bytes; the embedded PostgreSQL may keep up to 1 GiB of write-ahead log (its default ``max_wal_size``)."""
 
 CLOCK_TOLERANCE = timedelta(seconds=1)
 
@@ -107,16 +101,10 @@ def _state_of(server: ServerStatus) -> str:
     return f"runs (process {server.pid}) but does not answer yet" if server.running else "does not run"
 
 
-def check_disk(home: Path, free: int | None = None) -> Iterator[Finding]:
-    """A finding about too few ``free`` bytes for the embedded servers; by default those of their file system."""
-    data = _existing(local.status(home).postgres.data)
-    free = shutil.disk_usage(data).free if free is None else free
-    if free < LEAST_FREE:
-        yield warning(
-            "disk",
-            f"only {free / (1 << 20):,.0f} MiB are free where the embedded servers keep their data ({data})",
-            "make room, or move NIGHTDESK_HOME to a larger disk after 'nightdesk down': a PostgreSQL without room stops",
-        )
+def check_disk(settings: Settings) -> Iterator[Finding]:
+    """A finding about a disk with too little room for the embedded servers."""
+    if line := full_disk_line(settings) or low_disk_line(settings):
+        yield warning("disk", line, "make room, or move NIGHTDESK_HOME to a larger disk after 'nightdesk down'")
 
 
 def check_spool(settings: Settings) -> Iterator[Finding]:
@@ -136,13 +124,6 @@ def check_spool(settings: Settings) -> Iterator[Finding]:
             "submit the batches again, or bring back a PostgreSQL that has them and start a worker with this NIGHTDESK_HOME; "
             "remove the file to give the answers up",
         )
-
-
-def _existing(path: Path) -> Path:
-    """The nearest directory above that is there."""
-    while not os.access(path, os.F_OK) and path != path.parent:
-        path = path.parent
-    return path
 
 
 def check_connection(refused: Refused, database_url: str) -> Finding:

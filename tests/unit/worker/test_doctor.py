@@ -10,7 +10,6 @@ from schemas.states import HeldReason, Step
 from worker.cli.commands.diagnosis import exit_code, show_report
 from worker.doctor.backlog import check_held, check_lanes, check_workers
 from worker.doctor.environment import (
-    LEAST_FREE,
     check_disk,
     check_postgres,
     check_provider,
@@ -181,11 +180,12 @@ def test_providers_of_the_settings_can_be_called(settings: dict[str, Any], key: 
     assert all(finding in each.what for each in findings)
 
 
-def test_a_full_disk_is_a_finding_before_the_home_exists(tmp_path: Path) -> None:
-    assert list(check_disk(tmp_path / "not" / "there", LEAST_FREE)) == []
-    (finding,) = check_disk(tmp_path / "not" / "there", 5 << 20)
-    assert "only 5 MiB are free" in finding.what
-    assert str(tmp_path) in finding.what
+def test_a_full_disk_is_a_finding_before_the_home_exists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = Settings(home=tmp_path / "not" / "there")
+    assert list(check_disk(settings)) == []
+    monkeypatch.setattr("worker.operations.free_disk.LEAST_FREE", 1 << 62)
+    (finding,) = check_disk(settings)
+    assert str(settings.home) in finding.what
     assert not (tmp_path / "not").exists()
 
 

@@ -17,11 +17,11 @@ from worker.cli.exits import OK
 from worker.cli.help import argument, option
 from worker.cli.progress import all_wait, counts_of, window_text
 from worker.cli.session import queues_of, session
-from worker.cli.summary import error_counts, held_lines, money, named_counts
+from worker.cli.summary import error_counts, money, named_counts, notice_lines
 from worker.cli.terminal import tell, write_json
 from worker.ledger.postgres import PostgresLedger
 from worker.operations.counts import count_of
-from worker.operations.overview import Overview, batch_overview, failure_lines, overview, status_document, unserved_line
+from worker.operations.overview import Overview, batch_overview, overview, status_document, unserved_line
 from worker.settings import Settings, load_settings
 from worker.supervise.workers import WorkerProcess
 
@@ -143,16 +143,7 @@ def _show_batch(status: BatchStatus, present: Overview, workers: Mapping[str, Wo
     out.print(facts_of(_facts(status)))
     for notice in present.remote:
         write_text(out, notice.event)
-    lines = failure_lines(status.batch_id, status.failures or ())
-    lines += held_lines(status, present.lanes, present.budgets)
-    if present.unserved and status.final < status.jobs:
-        lines.append(unserved_line(present.unserved, queues_of(workers)))
-    lines += [
-        f"{lane.event}. To fix it: {lane.remedy}"
-        for lane in present.lanes
-        if not lane.paused and status.final < status.jobs
-    ]
-    for line in lines:
+    for line in notice_lines(present, queues_of(workers)):
         write_text(out, line)
 
 

@@ -7,20 +7,19 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from uuid import UUID
 
-from schemas.batch import BatchStatus
 from schemas.states import FINAL_STATES, JobState
 from tasks.errors import BrokerUnavailable, NotFound
-from tasks.ports import JobView, Refused
+from tasks.ports import JobView
 from worker.cli import options
 from worker.cli.exits import INCOMPLETE, OK
 from worker.cli.progress import counts_of, reporting
 from worker.cli.session import session
-from worker.cli.summary import held_lines, money
+from worker.cli.summary import money, notice_lines
 from worker.cli.terminal import printable, tell, write_json
 from worker.cli.waiting import BatchRun, Watch
 from worker.operations.audit import job_of
 from worker.operations.counts import count_of
-from worker.operations.overview import failure_lines
+from worker.operations.overview import Overview, batch_overview, status_document
 from worker.token_streams import Kind, Token, TokenReader
 
 LOOK_EVERY_S = 0.2
@@ -56,23 +55,24 @@ def watch(
                 "held_reason": end.held_reason, "run": end.run, "round": end.round, "cost_usd": end.cost_usd,
             })  # fmt: skip
         return OK if end.state is JobState.COMPLETED else INCOMPLETE
+    (status,) = end.batches
     if as_json:
-        write_json(end.model_dump(mode="json"))
+        write_json(status_document(status, end.lanes))
     if not quiet:
-        _sum_up(end)
-    return OK if end.jobs == end.states.get(JobState.COMPLETED, 0) and not end.refused_lines else INCOMPLETE
+        tell(f"{count_of(status.jobs, 'job')}: {counts_of(status)}; cost {money(status)}")
+        for line in notice_lines(end):
+            tell(line)
+        if status.refused_lines:
+            tell(f"{count_of(status.refused_lines, 'line of the input was', 'lines of the input were')} not valid")
+    return OK if status.jobs == status.states.get(JobState.COMPLETED, 0) and not status.refused_lines else INCOMPLETE
 
 
-async def _watch(look_on: Watch, first: UUID, name: str, *, quiet: bool, text: bool) -> BatchStatus | JobView:
+async def _watch(look_on: Watch, first: UUID, name: str, *, quiet: bool, text: bool) -> Overview | JobView:
     ledger, opened = look_on.ledger, look_on.session
     job_id = await job_of(ledger, first, name)
     if job_id is None:
-        run = BatchRun(look_on, first)
-        status = await run.wait()
-        assert status is not None
-        refused = sum(isinstance(line, Refused) for line in run.lines or ())
-        failures = await look_on.failure_causes(status)
-        return status.model_copy(update={"failures": failures, "refused_lines": refused})
+        await BatchRun(look_on, first).wait()
+        return await look_on.patiently(lambda: batch_overview(ledger, first))
     report: Callable[[str], None] = (lambda _: None) if quiet else tell
     (view,) = await ledger.reading.views([job_id])
     if not (text and view.request.config.stream):
@@ -83,14 +83,6 @@ async def _watch(look_on: Watch, first: UUID, name: str, *, quiet: bool, text: b
             printer.over.set()
     printer.finish(view)
     return view
-
-
-def _sum_up(status: BatchStatus) -> None:
-    tell(f"{count_of(status.jobs, 'job')}: {counts_of(status)}; cost {money(status)}")
-    for line in failure_lines(status.batch_id, status.failures or ()) + held_lines(status):
-        tell(line)
-    if status.refused_lines:
-        tell(f"{count_of(status.refused_lines, 'line of the input was', 'lines of the input were')} not valid")
 
 
 def describe_state(view: JobView) -> str:
