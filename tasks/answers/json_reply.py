@@ -13,7 +13,6 @@ from tasks.answers.rendered import with_separators
 from tasks.answers.thoughts import OWN_KEY
 
 _DECODER = json.JSONDecoder(strict=False)
-_FENCED = re.compile(r"```[a-zA-Z]*[ \t]*\n?(.*?)(?:```|\Z)", re.DOTALL)
 _TRAILING_COMMA = re.compile(r'("(?:[^"\\]|\\.)*")|,(?=\s*[\]}])')
 _SEGMENTS_KEY = re.compile(r'"segments"\s*:\s*\[')
 _SUFFICIENT_KEY = re.compile(r'"sufficient"\s*:\s*(true|false)')
@@ -138,10 +137,9 @@ def _load(text: str, repairs: list[str]) -> tuple[Any, bool]:
 
 def _candidates(text: str) -> Iterator[tuple[str, str]]:
     """The parts of a text that may be its JSON, each with the repair it stands for."""
-    for body in (*(match.group(1) for match in [_FENCED.search(text)] if match), text):
-        yield body, _AROUND
-        if "," in body:
-            yield _TRAILING_COMMA.sub(lambda match: match.group(1) or "", body), "trailing commas were removed"
+    yield text, _AROUND
+    if "," in text:
+        yield _TRAILING_COMMA.sub(lambda match: match.group(1) or "", text), "trailing commas were removed"
 
 
 def _decode_all(text: str) -> Iterator[Any]:

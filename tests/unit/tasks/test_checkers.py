@@ -44,45 +44,11 @@ def test_a_supported_claim_names_its_evidence_to_the_code_point() -> None:
     assert PETS[evidence.start : evidence.end] == "Dogs require the written consent of the landlord."
 
 
-def test_a_claim_from_nowhere_says_what_is_missing() -> None:
-    claim = only("Parrots enjoy classical music concerts [2].")
-    assert (claim.verdict, claim.checker) == (Verdict.UNDECIDED, "lexical")
-    assert claim.unaccounted == ("Parrots", "enjoy", "classical", "music", "concerts")
-
-
 def test_a_number_in_another_unit_is_not_named_as_absent() -> None:
     source = "Claims must be reported within 14 days. The warranty lasts five years from purchase."
     (claim,) = check("The warranty lasts 60 months [1].", context=(source,)).claims
     assert claim.error is None
     assert "no source" not in claim.reason
-
-
-@pytest.mark.parametrize(
-    ("number", "verdict"), [("60", Verdict.SUPPORTED), ("90", Verdict.CONTRADICTED), ("sixty", Verdict.SUPPORTED)]
-)
-def test_a_number_that_is_in_no_source_blocks_support(number: str, verdict: Verdict) -> None:
-    claim = only(f"The increase shall be notified in writing at least {number} days before it takes effect [1].")
-    assert claim.verdict is verdict
-
-
-@pytest.mark.parametrize(
-    ("source", "answer"),
-    [
-        ("The fund holds 3 million euros in bonds.", "The fund holds 3,000,000 euros in bonds [1]."),
-        ("The fund holds three kinds of bonds.", "The fund holds 3 kinds of bonds [1]."),
-        ("Der Fonds hält 1.200,50 Euro in Anleihen.", "Der Fonds hält 1,200.50 Euro in Anleihen [1]."),
-    ],
-)
-def test_numbers_agree_across_spellings(source: str, answer: str) -> None:
-    (claim,) = check(answer, context=(source,)).claims
-    assert claim.verdict is Verdict.SUPPORTED
-
-
-def test_words_scattered_over_a_source_are_no_support() -> None:
-    filler = " ".join(f"Filler sentence number {word} stands here quietly." for word in "abcdefgh")
-    scattered = f"Dogs bark. {filler} Consent matters. {filler} Landlords own houses. {filler} Writing helps."
-    (claim,) = check("Dogs bark, landlords consent, writing helps houses [1].", context=(scattered,)).claims
-    assert claim.verdict is Verdict.UNDECIDED
 
 
 def test_support_by_an_uncited_source_alone_is_miscited() -> None:
@@ -91,12 +57,6 @@ def test_support_by_an_uncited_source_alone_is_miscited() -> None:
     assert claim.miscited
     assert claim.evidence[0].source_index == 1
     assert not only("Dogs require the written consent of the landlord.").miscited
-
-
-def test_metadata_that_the_model_is_shown_counts() -> None:
-    source = {"content": "The rate is 4%.", "title": "Tenancy Act 2016", "article": "Art. 21"}
-    (claim,) = check("The rate of the Tenancy Act 2016 is 4% [1].", context=(source,)).claims
-    assert claim.verdict is Verdict.SUPPORTED
 
 
 @pytest.mark.parametrize(

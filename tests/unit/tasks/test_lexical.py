@@ -16,19 +16,17 @@ from schemas.job import JobRequest
 from tasks.answers.postprocess import postprocess
 from tasks.errors import ConfigurationError
 from tasks.grounding import CHECKERS, ground, summed_up, use_calibration
-from tasks.grounding.checkers import Attribution, CheckedClaim, CheckInput, Lexical, attribution, citation_scores
+from tasks.grounding.checkers import Attribution, Lexical, attribution, citation_scores
 from tasks.grounding.model import (
-    VERBATIM,
     WEIGHED,
     Calibration,
-    Features,
     LexicalModel,
     measure,
     read_claim,
     shipped,
 )
 from tasks.text.evidence import begin_search
-from tasks.text.sentences import LONGEST, Span, passage_spans, words
+from tasks.text.sentences import LONGEST, passage_spans, words
 from tasks.text.source_index import forget, index_source
 from tasks.text.wording import content_words
 from tests.unit.tasks.claims import CASES, FERRY, LOAN, MUSEUM, REPORT, Case
@@ -220,47 +218,6 @@ def test_the_shipped_model_says_where_it_comes_from() -> None:
     assert model.knots[0][1] > 0.02
     assert model.knots[-1][1] < 0.98
     assert model.metrics["full model, folds"]["pooled ECE"] <= 0.05
-
-
-def test_more_support_never_lowers_the_probability() -> None:
-    model = shipped()
-    steps = [model.probability(Features(letters / 10, 0, 0, 0)) for letters in range(11)]
-    assert steps == sorted(steps)
-    assert steps[0] < model.supported_at < steps[-1]
-    worse = (Features(0.8, 0.7, 0, 0), Features(0.8, 0, 0, 0.7))
-    assert all(model.probability(features) < model.probability(Features(0.8, 0, 0, 0)) for features in worse)
-
-
-@pytest.mark.parametrize(
-    ("claim", "verbatim"),
-    [
-        ("A crossing takes 85 minutes and costs 18.50 euros for adults.", True),
-        ("A crossing takes 85 minutes.", True),
-        ("A crossing takes minutes: 85.", False),
-        ("A crossing takes 85 minutes and costs 18,50 euros for all adults.", False),
-        ("The crossings take 85 minutes.", False),
-        ("The vessel Northwind carries 240 passenger.", True),
-        ("240 passengers", False),
-        ("36.", False),
-        ("Whales sing.", False),
-    ],
-)
-def test_a_verbatim_claim_has_a_higher_probability(claim: str, verbatim: bool) -> None:  # noqa: FBT001
-    features = features_of(claim, (MUSEUM, FERRY))
-    assert features.verbatim is verbatim
-    model = shipped()
-    assert (model.log_odds(features) == VERBATIM) is verbatim
-    sure = model.probability(Features(1.0, 0, 2.0, 0))
-    assert (model.probability(features) > sure + 0.05) is verbatim
-
-
-def test_word_for_word_counts_only_in_one_place() -> None:
-    assert not features_of("Zebras juggle marbles loudly.", ("Zebras juggle.", "Marbles loudly.")).verbatim
-
-
-def features_of(claim: str, sources: tuple[str, ...]) -> Features:
-    checked = CheckedClaim(claim, Span(0, len(claim)))
-    return Lexical().features(CheckInput(JobRequest(response="x", context=sources), (checked,)))[0]
 
 
 def test_a_model_for_other_features_is_refused() -> None:

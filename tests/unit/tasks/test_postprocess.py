@@ -84,21 +84,6 @@ def test_a_good_answer_is_rendered_cited_and_located() -> None:
     assert [statement.citations for statement in processed.statements] == [(0,), (1,)]
 
 
-@pytest.mark.parametrize(
-    ("wrap", "warned"),
-    [
-        ("```json\n{}\n```", "removed"),
-        ("Here it is:\n{}\nDone.", "removed"),
-        ("  {}  ", None),
-    ],
-)
-def test_fences_and_prose_around_the_object_do_no_harm(wrap: str, warned: str | None) -> None:
-    processed = process(complete(wrap.replace("{}", GOOD)))
-    assert processed.parsed
-    assert processed.response.startswith("Dogs need consent [1].")
-    assert any(warned in warning for warning in processed.warnings) if warned else processed.warnings == ()
-
-
 def test_trailing_commas_and_loose_citations_are_read() -> None:
     text = '{"sufficient": true, "segments": [{"text": "Dogs, ] need consent.", "citations": ["[2]", 2, {"source": "Source 1"},]},]}'
     processed = process(complete(text))
@@ -111,13 +96,6 @@ def test_an_answer_cut_off_keeps_its_whole_segments() -> None:
     assert processed.response == "Dogs need consent [1]."
     assert not processed.parsed
     assert any("cut off" in warning for warning in processed.warnings)
-
-
-def test_prose_instead_of_json_is_read_with_its_markers() -> None:
-    processed = process(complete("Rent may rise once a year [1]."))
-    assert processed.response == "Rent may rise once a year [1]."
-    assert not processed.parsed
-    assert processed.citations[0].quoted_text.startswith("Rent may rise once a year")
 
 
 def test_a_quote_that_is_not_there_is_never_invented() -> None:

@@ -124,14 +124,6 @@ def test_a_strongly_uncertain_phrase_never_raises_the_quality_and_never_suffices
     assert not after.sufficient
 
 
-@given(ANSWERS, st.floats(0.01, 1), st.floats(0.01, 1), SHARES)
-def test_more_relevance_never_lowers_the_quality(
-    text: str, relevance: float, other: float, second: float | None
-) -> None:
-    less, more = (assessed(text, context=sources(first, second)).answer_quality for first in sorted((relevance, other)))
-    assert less is None or (more is not None and 0 <= less <= more <= 1)
-
-
 # ---- what is measured ----------------------------------------------------------------------------------------------
 
 

@@ -5,7 +5,6 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import strategies as st
 
 from schemas.answer import CanonicalAnswer, Segment, SegmentCitation
 from schemas.generation import CitationStyle, GenerationMode, OutputFormat, Style
@@ -103,28 +102,6 @@ def test_hidden_markers_are_empty_but_placed() -> None:
     rendered = render(TWO, CitationStyle.NUMBERED, OutputFormat.MARKDOWN, LABELS, show_markers=False)
     assert rendered.text == "The fee is 4 EUR. It rose in May."
     assert [(mark.start, mark.end, mark.rank) for mark in rendered.marks] == [(16, 16, 1), (32, 32, 2), (32, 32, 1)]
-
-
-SEGMENTS = st.lists(
-    st.builds(
-        lambda text, sources: segment(text, *sources),
-        st.text(
-            alphabet=st.one_of(st.sampled_from('aB1 .!|\n#*-[](){}"\\:'), st.characters(codec="utf-8")), max_size=25
-        ),
-        st.lists(st.integers(1, 12), max_size=3),
-    ),
-    max_size=6,
-)
-
-
-def shape(style: CitationStyle, output_format: OutputFormat, rank: int, label: str) -> str:
-    if output_format is OutputFormat.JSON:
-        return str(rank)
-    return {
-        CitationStyle.SOURCE: f"[Source {rank}]",
-        CitationStyle.INLINE: f"(Source: {label})",
-        CitationStyle.FOOTNOTE: str(rank).translate(str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")),
-    }.get(style, f"[{rank}]")
 
 
 @pytest.mark.parametrize(

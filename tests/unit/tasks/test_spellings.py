@@ -28,6 +28,7 @@ LOG = "The plant was opened on 2019-03-04. The licence ends on 30.06.2027."
 DESK = "The account number of the tenant is 1234567890. Call the desk at 4412345678 before noon."
 
 RIGHT = [
+    ("Die Miete beträgt 1.200 Euro im Monat.", "Die Miete beträgt 1200 Euro im Monat."),
     (STAFF, "On 31 December 2023, Norwick had 684 employees, 11.9 percent more than a year earlier (611)."),
     (STAFF, "On 2023-12-31, Norwick had 684 employees, 11.9% more than a year earlier (611)."),
     (STAFF, "On December 31, 2023, Norwick had 684 employees."),
