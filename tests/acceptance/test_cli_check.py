@@ -56,7 +56,7 @@ def test_each_answer_gets_its_verdict_in_order(home: Home, tmp_path: Path) -> No
     done = home.run("check", write_lines(tmp_path / "answers.jsonl", lines), "-o", out)
 
     assert done.code == 1, done.err
-    assert f"line {ROWS + 1}: response: is missing: put the answer to check there" in done.err
+    assert f"line {ROWS + 1}: answer: is missing: put the answer to check there" in done.err
     assert f"line {ROWS + 2}: sources: is another name of 'context', which is given too" in done.err
     results = read_lines(out)
     assert [result["position"] for result in results] == list(range(ROWS + 2))
