@@ -193,7 +193,9 @@ class Intake:
                 if (fault := self._common_fault(raw, error)) is not None:
                     self._common_faults[fault] += 1
                 own = f"; to keep the column as it is: --map metadata.{error.field}={error.field}"
-                message = f"{maker.words_of(error)}{own if file.form.cells and error.field in _OFTEN_FOREIGN else ''}"
+                message = (
+                    f"{maker.words_of(error, raw)}{own if file.form.cells and error.field in _OFTEN_FOREIGN else ''}"
+                )
                 self._note(Refused(position, message, error.field, _custom_id(raw), row.place))
                 continue
             if about_scores is not None:

@@ -163,10 +163,12 @@ class JobMaker:
             self._plans[keys] = plan
         return plan
 
-    def words_of(self, error: InputError) -> str:
-        """The words of an error, with the names that the file has for fields."""
+    def words_of(self, error: InputError, raw: Any) -> str:
+        """The words of an error of a row, with the names that the file has for fields, unless the row has the field itself."""
         message = str(error)
         for key, target in self._announced:
+            if isinstance(raw, dict) and target in raw:
+                continue
             message = message.replace(f"'{target}'", repr(key))
             if message.startswith((f"{target}.", f"{target}:")):
                 message = key + message.removeprefix(target)
