@@ -98,6 +98,21 @@ def polls_and_slow_bodies(lab: Lab) -> Report:
     return _attack(lab, attack)
 
 
+@experiment("one key over HTTP that polls a result of 9 MB, 16 times at once")
+def polls_of_a_large_result(lab: Lab) -> Report:
+    def attack(door: Door, key: str, stack: ExitStack, ended: threading.Event) -> None:
+        headers = {"Authorization": f"Bearer {key}"}
+        # Each line is a claim.
+        job = {"context": ["The fee is 7."], "response": "- Fee 7 [1][1][1]\n" * 10_000}
+        answer = httpx2.post(f"{door.url}/v1/jobs", json=job, headers=headers)
+        address = f"{door.url}/v1/jobs/{answer.json()['job_id']}"
+        lab.until(lambda: httpx2.get(address, headers=headers, timeout=60).json()["state"] == "completed")
+        for _ in range(16):
+            _keep(stack, lambda: httpx2.get(address, headers=headers, timeout=60), ended)
+
+    return _attack(lab, attack)
+
+
 @experiment("jobs of 1,000,000 unknown keys over HTTP, three at a time")
 def many_values(lab: Lab) -> Report:
     values = orjson.dumps({"query": "q", "context": ["c"], **{f"k{number}": 1 for number in range(1_000_000)}})

@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import hashlib
 import queue
 import threading
 from collections.abc import Iterator
@@ -9,6 +10,7 @@ from datetime import timedelta
 from decimal import Decimal
 from functools import partial
 from typing import Any
+from uuid import UUID
 
 import openai
 import pydantic
@@ -47,11 +49,15 @@ INPUT: Any = [
 ]
 
 
-def answered(job: Leased) -> FinalJob:
-    """An answer with a citation, and a claim that no source supports."""
+def answered(job: Leased, more: int = 0) -> FinalJob:
+    """An answer with a citation, a claim that no source supports, and so many more."""
     claims = (
         Claim(text=QUOTE, start_pos=0, end_pos=38, verdict=Verdict.SUPPORTED),
         Claim(text="It is easy to end.", start_pos=39, end_pos=57, verdict=Verdict.UNSUPPORTED),
+        *(
+            Claim(text=hashlib.sha256(b"%d" % n).hexdigest(), start_pos=39, end_pos=57, verdict=Verdict.UNSUPPORTED)
+            for n in range(more)
+        ),
     )
     citation = Citation(
         source_index=0, rank=1, chunk_id=job.request.context[0].chunk_id, document_id="d", quoted_text=QUOTE,
@@ -180,6 +186,25 @@ def test_a_stream_has_the_events_of_the_real_service_and_resumes(client: openai.
     hands.answer()
     with client.responses.stream(model="nightdesk", input=INPUT) as helper:
         assert helper.get_final_response().output_text == ANSWER
+
+
+def test_a_large_result_is_whole_by_each_door(door: Door, client: openai.OpenAI, hands: Hands) -> None:
+    hands.answer(partial(answered, more=3_000))
+    with client.responses.create(model="nightdesk", input=INPUT, stream=True) as stream:
+        events = [*stream]
+    response = events[-1].response  # type: ignore[union-attr]
+    assert client.responses.retrieve(response.id) == response
+    with client.responses.retrieve(response.id, stream=True, starting_after=4) as again:
+        assert [*again] == events[5:]
+
+    job_id = UUID(response.id.removeprefix("resp_"))
+    get = partial(door.http.get, headers={"Authorization": f"Bearer {client.api_key}"})
+    answer = get(f"/v1/jobs/{job_id}")
+    assert int(answer.headers["content-length"]) == len(answer.content)
+    result = answer.json()
+    assert len(result["claims"]) == 3_002
+    assert get(f"/v1/batches/{result['batch_id']}/results").json() == result
+    assert get(f"/v1/jobs/{job_id}/record").json()["result"] == result
 
 
 def test_a_response_in_the_background_is_retrieved_or_cancelled(client: openai.OpenAI, hands: Hands) -> None:

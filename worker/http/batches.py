@@ -19,6 +19,7 @@ from worker.http.documents import PRIVATE, BatchPage, Cancelled, SubmittedBatch,
 from worker.http.jobs import Tag, Wait, poll_job
 from worker.http.orders import changed, going_on, order_batch
 from worker.http.problems import invalid, line_errors
+from worker.http.shares import STREAM_BYTES, take_bytes
 from worker.ledger.browsing import BatchSelection
 from worker.ledger.postgres import PostgresLedger
 from worker.operations import batch_report
@@ -177,6 +178,7 @@ async def status(service: ServiceOf, caller: Reader, batch_id: OwnBatch) -> Resp
     responses={200: {"content": {media_type: {} for media_type in FORMS.values()}}, **problems(404)},
 )
 async def results(
+    request: Request,
     service: ServiceOf,
     caller: Reader,
     batch_id: OwnBatch,
@@ -191,6 +193,7 @@ async def results(
     headers = dict(PRIVATE)
     if form is not FileForm.JSONL:
         headers["Content-Disposition"] = f'attachment; filename="{batch_id}.{form.value}"'
+    take_bytes(request, STREAM_BYTES)
     pieces = service.stream(caller, lambda ledger: stream_results(ledger, batch_id, wish, form))
     return StreamingResponse(pieces, headers=headers, media_type=FORMS[form])
 

@@ -1,30 +1,31 @@
 """The routes of single jobs: submit, poll, cancel, audit record."""
 
 import re
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
 from uuid import UUID
 
 from fastapi import APIRouter, Depends, Header, Query, Request
-from fastapi.responses import Response
+from fastapi.responses import Response, StreamingResponse
 
 from schemas.job import MAX_LINE_BYTES, TRACEPARENT
 from schemas.record import JobResult
-from tasks.results import result_of
 from tasks.submit import Submitted
 from worker.http.bodies import is_quick, parse_json, read_body
 from worker.http.dependencies import OwnJob, Reader, ServiceOf, Submitter, departure_of
 from worker.http.documents import PRIVATE, Cancelled, SubmittedJob, body_of, json_answer, problems
+from worker.http.large_documents import write_record, write_result
 from worker.http.problems import not_found
 from worker.http.service import Service
-from worker.http.shares import Caller
+from worker.http.shares import Caller, take_bytes
+from worker.http.submission_process import Work
 from worker.ledger.postgres import PostgresLedger
 from worker.ledger.tenancy import JobVersion
 from worker.operations import job_changes
-from worker.operations.audit import audit_of, find_job, to_json
 from worker.operations.body_submission import submit_job
 from worker.operations.operator import JobPages
+from worker.operations.result_lines import PIECE_BYTES
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 
@@ -32,6 +33,12 @@ _TAG = re.compile(r'"([^"]*)"')
 
 LONGEST_WAIT_S = 60
 """Seconds that a poll may wait; proxies often cut off what is silent for a minute."""
+
+PACKED = 16
+"""Times that a document is larger, at a guess, than what is stored of it."""
+
+LARGE_BYTES = 16_000
+"""Stored bytes from which on what is made of them takes longer than the loop that answers may stand still."""
 
 Wait = Annotated[
     float, Query(ge=0, le=LONGEST_WAIT_S, description="seconds to wait for the end, or for another version")
@@ -156,7 +163,37 @@ async def poll_job(
         await service.watch.change(job_id, version.tag if if_none_match else None, wait_s, departure_of(request))
         await service.access.require_valid(caller)
         version = await service.version(job_id, caller.tenant)
-    return await _result(service, version, if_none_match)
+    headers = {"ETag": etag(version), "Cache-Control": "private, no-cache"}
+    if if_none_match is not None and _is_same(version, if_none_match):
+        return Response(None, 304, headers)
+    if version.result_bytes > LARGE_BYTES:
+        return await send_large(request, service, caller, version, write_result, headers=headers)
+    answer = await service.results.send(version.job_id)
+    if answer is None:
+        raise not_found()
+    return json_answer(answer, headers=headers)
+
+
+async def send_large(
+    request: Request,
+    service: Service,
+    caller: Caller,
+    version: JobVersion,
+    write: Work[bytes],
+    *arguments: Any,
+    headers: Mapping[str, str],
+    media_type: str = "application/json",
+) -> Response:
+    """Sends a document of a job that takes long: made in its tenant's turn, apart, and counted until its caller has read it."""
+    size = PACKED * (version.result_bytes + version.request_bytes)
+    content = await service.take_in(caller.tenant, write, version.job_id, *arguments, size=size)
+    take_bytes(request, len(content))
+
+    async def pieces() -> AsyncIterator[bytes]:
+        for at in range(0, len(content), PIECE_BYTES):
+            yield content[at : at + PIECE_BYTES]
+
+    return StreamingResponse(pieces(), headers={**headers, "Content-Length": str(len(content))}, media_type=media_type)
 
 
 def etag(version: JobVersion) -> str:
@@ -169,16 +206,6 @@ def _is_same(version: JobVersion, if_none_match: str) -> bool:
     return if_none_match.strip() == "*" or version.tag in _TAG.findall(if_none_match)
 
 
-async def _result(service: Service, version: JobVersion, if_none_match: str | None) -> Response:
-    headers = {"ETag": etag(version), "Cache-Control": "private, no-cache"}
-    if if_none_match is not None and _is_same(version, if_none_match):
-        return Response(None, 304, headers)
-    answer = await service.results.send(version.job_id)
-    if answer is None:
-        raise not_found()
-    return json_answer(answer, headers=headers)
-
-
 @router.post("/{job_id}/cancel", response_model=Cancelled, responses=problems(404))
 async def cancel(service: ServiceOf, caller: Submitter, job: OwnJob) -> Response:
     """Cancel a job that is not final. One that is stays as it is."""
@@ -188,11 +215,6 @@ async def cancel(service: ServiceOf, caller: Submitter, job: OwnJob) -> Response
 
 
 @router.get("/{job_id}/record", responses=problems(404))
-async def record(service: ServiceOf, caller: Reader, job: OwnJob) -> Response:
+async def record(request: Request, service: ServiceOf, caller: Reader, job: OwnJob) -> Response:
     """Everything known of a job: request, exact messages with proof, attempts, answers, record of each run, events."""
-
-    async def audit(ledger: PostgresLedger) -> Response:
-        detail = await find_job(ledger, job.job_id, "")
-        return json_answer(to_json(audit_of(detail, result_of(detail.view))), headers=PRIVATE)
-
-    return await service.bulk.run(caller.tenant, audit)
+    return await send_large(request, service, caller, job, write_record, headers=PRIVATE)

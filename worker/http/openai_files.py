@@ -17,6 +17,7 @@ from worker.http.dependencies import Reader, ServiceOf, Submitter
 from worker.http.documents import OPENAI_PROBLEMS, PRIVATE, json_answer, page_of
 from worker.http.openai_lines import show_of
 from worker.http.problems import Problem, invalid, not_found
+from worker.http.shares import STREAM_BYTES, take_bytes
 from worker.ledger.uploads import RETENTION, Upload
 from worker.operations.uploaded_batches import error_rows, result_rows
 
@@ -199,7 +200,7 @@ async def delete(file: FileId, service: ServiceOf, caller: Submitter) -> Respons
 
 
 @router.get("/{file}/content", responses={200: {"content": {LINES: {}}}})
-async def content(file: FileId, service: ServiceOf, caller: Reader) -> Response:
+async def content(request: Request, file: FileId, service: ServiceOf, caller: Reader) -> Response:
     """The lines of a file. Those of an uploaded one go with the batch that is made of it."""
     upload, part = await _find(service, caller, file)
     batch_id = upload.batch_id
@@ -212,4 +213,5 @@ async def content(file: FileId, service: ServiceOf, caller: Reader) -> Response:
         lines = service.stream(caller, rows)
     else:
         raise not_found()
+    take_bytes(request, STREAM_BYTES)
     return StreamingResponse(lines, headers=PRIVATE, media_type=LINES)

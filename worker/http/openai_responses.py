@@ -4,10 +4,11 @@ import asyncio
 import re
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
+from functools import partial
 from typing import Annotated, Any
 from uuid import UUID
 
-from fastapi import APIRouter, Path, Query
+from fastapi import APIRouter, Path, Query, Request
 from fastapi.responses import Response, StreamingResponse
 
 from schemas.states import FINAL_STATES
@@ -16,13 +17,15 @@ from tasks.ports import JobView
 from tasks.results import result_of
 from worker.http.dependencies import Reader, ServiceOf, Submitter, departure_of
 from worker.http.documents import OPENAI_PROBLEMS, PRIVATE, body_of, json_answer
-from worker.http.jobs import Envelope, EnvelopeOf, submit_body
+from worker.http.jobs import LARGE_BYTES, Envelope, EnvelopeOf, send_large, submit_body
+from worker.http.large_documents import read_view, write_events, write_response
 from worker.http.problems import Problem, not_found, problem_from
 from worker.http.response_document import document_of, response_id
 from worker.http.response_events import first_events, last_events, line_of
 from worker.http.response_order import CreateResponse, read_order, renamed
 from worker.http.service import Service
 from worker.http.shares import Caller
+from worker.ledger.tenancy import JobVersion
 from worker.operations import job_changes
 from worker.operations.operator import JobPages
 
@@ -71,11 +74,12 @@ async def submit_order(
     assert order_and_job is not None
     (job_id,) = submitted.job_ids
     assert job_id is not None
-    return order_and_job[0], await _view(envelope.service, job_id)
+    return order_and_job[0], await read_view(envelope.service.ledger, job_id)
 
 
 @router.get("/{response}", responses={200: {"content": {"application/json": {}, EVENTS: {}}}})
 async def retrieve(
+    request: Request,
     response: ResponseId,
     service: ServiceOf,
     caller: Reader,
@@ -84,32 +88,30 @@ async def retrieve(
     | None = None,
 ) -> Response:
     """A response as it stands; with `stream` its events, from the first or after one."""
-    view = await _view(service, await _require(service, caller, response))
-    if stream:
-        return _stream(service, caller, view, -1 if starting_after is None else starting_after)
-    return _json(view)
+    version = await _require(service, caller, response)
+    after = -1 if starting_after is None else starting_after
+    if version.final and version.result_bytes + version.request_bytes > LARGE_BYTES:
+        send = partial(send_large, request, service, caller, version)
+        if stream:
+            return await send(write_events, after, headers=EVENT_HEADERS, media_type=EVENTS)
+        return await send(write_response, headers=PRIVATE)
+    view = await read_view(service.ledger, version.job_id)
+    return _stream(service, caller, view, after) if stream else _json(view)
 
 
 @router.post("/{response}/cancel")
 async def cancel(response: ResponseId, service: ServiceOf, caller: Submitter) -> Response:
     """Cancel a response that is not final, in the background or not."""
-    job_id = await _require(service, caller, response)
-    await job_changes.cancel(service.operator(caller.name, service.ledger), job_id, JobPages())
-    return _json(await _view(service, job_id))
+    version = await _require(service, caller, response)
+    await job_changes.cancel(service.operator(caller.name, service.ledger), version.job_id, JobPages())
+    return _json(await read_view(service.ledger, version.job_id))
 
 
-async def _require(service: Service, caller: Caller, response: str) -> UUID:
+async def _require(service: Service, caller: Caller, response: str) -> JobVersion:
     match = _ID.fullmatch(response)
     if match is None:
         raise not_found()
-    return (await service.version(UUID(match[1]), caller.tenant)).job_id
-
-
-async def _view(service: Service, job_id: UUID) -> JobView:
-    views = await service.ledger.reading.views([job_id])
-    if not views:
-        raise not_found()
-    return views[0]
+    return await service.version(UUID(match[1]), caller.tenant)
 
 
 def _json(view: JobView) -> Response:
@@ -145,7 +147,7 @@ async def wait_for(
             await service.access.require_valid(caller)
             yield None
             continue
-        view = await _view(service, job_id)
+        view = await read_view(service.ledger, job_id)
         if view.state in FINAL_STATES:
             yield view
             return

@@ -17,7 +17,10 @@ SHARE = "nightdesk.share"
 """Key of the scope of a request: the caller whose share it takes."""
 
 BYTES = "nightdesk.bytes"
-"""Key of the scope of a request: the bytes of its body that are kept."""
+"""Key of the scope of a request: the bytes that are kept of its body, or of its answer."""
+
+STREAM_BYTES = 32_000_000
+"""That an export counts for: a slow reader has it keep a large result, and what is made of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +74,8 @@ class Shares:
         """Counts bytes of a body in memory or on disk; raises ``Problem`` where its tenant's requests hold too many together."""
         if self._bytes[caller.tenant] + size > self._most_bytes:
             detail = (
-                f"the bodies that this tenant sends at the moment hold more than {self._most_bytes:,} bytes together "
-                "(NIGHTDESK_HTTP_MAX_BODY_BYTES); send one after another"
+                f"what this tenant sends and reads at the moment holds more than {self._most_bytes:,} bytes together "
+                "(NIGHTDESK_HTTP_MAX_BODY_BYTES); one after another"
             )
             headers = {"Retry-After": str(RETRY_S), "Connection": "close"}
             raise Problem(429, "too-much-in-progress", "Too much in progress", detail, headers=headers)
@@ -99,7 +102,7 @@ def take_share(request: Request, caller: Caller) -> None:
 
 
 def take_bytes(request: Request, size: int) -> None:
-    """Counts bytes that are kept of a request's body until it is answered; raises ``Problem``."""
+    """Counts bytes that are kept of a request's body, or answer, until that is read; raises ``Problem``."""
     if SHARE in request.scope:
         request.app.state.service.shares.take_bytes(request.scope[SHARE], size)
         request.scope[BYTES] = request.scope.get(BYTES, 0) + size

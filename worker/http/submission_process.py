@@ -40,7 +40,9 @@ NICENESS = 5
 """Polls go first where no core is free for both."""
 
 _FORKS = get_context("forkserver")
-_FORKS.set_forkserver_preload(["worker.operations.body_submission", "worker.operations.uploaded_batches", __name__])
+_FORKS.set_forkserver_preload(
+    ["worker.operations.body_submission", "worker.operations.uploaded_batches", "worker.http.large_documents", __name__]
+)
 
 
 class NotStarted(Exception):
@@ -72,7 +74,9 @@ class SubmissionProcesses:
                     raise NotStarted from error
                 try:
                     await _await_answer(answers)
-                    result, failure = answers.recv()
+                    # The loop read it without waiting; of a long answer a part is there.
+                    os.set_blocking(answers.fileno(), True)
+                    result, failure = await asyncio.to_thread(answers.recv)
                 except TimeoutError:
                     raise ProcessEnded(f"the process of a large submission took more than {MOST_S:.0f} s") from None
                 except EOFError:

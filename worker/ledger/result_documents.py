@@ -1,7 +1,6 @@
 """Reads the results of jobs: PostgreSQL puts the columns of a result together, and only others are made of whole views."""
 
-import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeVar
 from uuid import UUID
 
@@ -78,8 +77,8 @@ LEFT JOIN LATERAL jsonb_to_record(g.quality)
 ORDER BY d.ord
 """
 
-_TURN = 100
-"""Results made between two turns of the event loop."""
+_PART = 100
+"""Results whose rows are read by one statement, between two turns of the event loop."""
 
 _KINDS = frozenset(ErrorKind)
 """A later version may tell further kinds apart."""
@@ -93,31 +92,42 @@ async def read_results(
     job_ids: Sequence[UUID],
     views: Callable[[Sequence[UUID]], Awaitable[list[JobView]]],
     form: Callable[[StoredResult], Form],
-) -> list[Form]:
+) -> AsyncIterator[Form]:
     """Read the results of the jobs that exist among some, in that order.
 
     Args:
         db: where they are.
         job_ids: of the jobs.
         views: reads what the statement does not put together.
-        form: makes of each result what is kept, so that a page of them is never there at once.
+        form: makes of each result what is kept. A row is a hundredth of its result, so only one is made at a time.
     """
-    results: dict[UUID, Form] = {}
-    rows, rest = await read_apart(db, _RESULTS, job_ids)
-    for number, row in enumerate(rows, start=1):
-        result = read_row(_result_of_row, row, row.id)
-        if isinstance(result, StoredResult):
-            results[row.id] = form(result)
-        else:
-            rest.append(row.id)
-        if not number % _TURN:
-            await asyncio.sleep(0)
-    if rest:
+
+    async def viewed(ids: Sequence[UUID]) -> dict[UUID, Form]:
         # Most commands read no view, and the steps of an answer come along.
         from tasks.results import result_of  # noqa: PLC0415
 
-        results |= {view.job_id: form(rendered(view, result_of)) for view in await views(rest)}
-    return [results[job_id] for job_id in job_ids if job_id in results]
+        return {view.job_id: form(rendered(view, result_of)) for view in await views(ids)}
+
+    for at in range(0, len(job_ids), _PART):
+        part = job_ids[at : at + _PART]
+        rows, refused = await read_apart(db, _RESULTS, part)
+        stored = {row.id: row for row in rows if row.result is not None}
+        rest_ids = [*refused, *(row.id for row in rows if row.result is None)]
+        rendered_forms = await viewed(rest_ids) if rest_ids else {}
+        for job_id in part:
+            if (row := stored.get(job_id)) is not None:
+                if (done := _formed(row, form)) is not None:
+                    yield done
+                    continue
+                rendered_forms |= await viewed([job_id])
+            if job_id in rendered_forms:
+                yield rendered_forms[job_id]
+
+
+def _formed(row: Any, form: Callable[[StoredResult], Form]) -> Form | None:
+    """The form of the result of a row, which itself is gone while a slow reader takes it; None where it takes a view."""
+    result = read_row(_result_of_row, row, row.id)
+    return form(result) if isinstance(result, StoredResult) else None
 
 
 def rendered(view: JobView, render: Callable[[JobView], JobResult]) -> StoredResult:

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from uuid import UUID
 
@@ -14,8 +14,14 @@ from worker.ledger.database import Store
 _VERSION = """
 SELECT id, batch_id, state, run, round, step, outcome, held_reason, finished_at, erased_at, cost_usd FROM job
 """
+# What is stored out of line is measured without being read.
 _OF_TENANTS = f"""
-SELECT d.ord, j.* FROM unnest(%(ids)b::uuid[], %(tenants)b::text[]) WITH ORDINALITY AS d(id, tenant, ord)
+SELECT d.ord, j.*,
+       (SELECT coalesce(pg_column_size(frame), 0) + coalesce(pg_column_size(answer), 0) + coalesce(pg_column_size(citations), 0)
+               + coalesce(pg_column_size(grounding), 0) + coalesce(pg_column_size(quality), 0)
+        FROM generation_record WHERE job_id = j.id AND run = j.run) AS result_bytes,
+       (SELECT coalesce(pg_column_size(frame), 0) + pg_column_size(head) FROM job_request WHERE job_id = j.id) AS request_bytes
+FROM unnest(%(ids)b::uuid[], %(tenants)b::text[]) WITH ORDINALITY AS d(id, tenant, ord)
 CROSS JOIN LATERAL ({_VERSION} WHERE id = d.id AND tenant = d.tenant LIMIT 1) j
 """
 _OF_JOBS = _VERSION + "WHERE id = ANY(%(ids)b::uuid[])"
@@ -35,6 +41,9 @@ class JobVersion:
     held_reason: str | None
     tag: str
     """Changes with the result."""
+    result_bytes: int = 0
+    """Bytes of the stored result, packed to a hundredth of it at best; 0 where the version was read without a tenant."""
+    request_bytes: int = 0
 
     @property
     def final(self) -> bool:
@@ -57,7 +66,8 @@ class Tenancy(Store):
         parameters = {"ids": [job_id for job_id, _ in owned], "tenants": [tenant for _, tenant in owned]}
         versions: list[JobVersion | None] = [None] * len(owned)
         for row in await self._db.rows(_OF_TENANTS, parameters):
-            versions[row.ord - 1] = _version(row)
+            result_bytes, request_bytes = row.result_bytes or 0, row.request_bytes or 0
+            versions[row.ord - 1] = replace(_version(row), result_bytes=result_bytes, request_bytes=request_bytes)
         return versions
 
     async def versions(self, job_ids: Sequence[UUID]) -> list[JobVersion]:

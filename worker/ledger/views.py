@@ -257,6 +257,9 @@ _PLACE = re.compile(r"(?P<line>line ?)?(?P<number>[0-9]{1,20})")
 
 MOST_POSITION = 2**31 - 1
 
+PAGE_BYTES = 1_000_000
+"""Of results from which on no more are added to a page."""
+
 MOST_SOURCES = 10_000
 """Empty sources in the place of those that can't be read."""
 
@@ -281,12 +284,20 @@ class PostgresReading(Store, Reading):
         return [readable_view(row) for row in rows]
 
     async def results(self, job_ids: Sequence[UUID]) -> list[StoredResult]:
-        return await read_results(self._db, job_ids, self._slim_views, lambda result: result)
+        return [each async for each in read_results(self._db, job_ids, self._slim_views, lambda result: result)]
 
     async def batch_results(self, batch_id: UUID, after: int = -1) -> AsyncIterator[list[ResultLine]]:
-        """The results of the jobs of a batch after a position, as lines of JSON, streamed in pages; none is empty."""
+        """The results of the jobs of a batch after a position, as lines of JSON, streamed in pages; none is empty, or large."""
         async for rows in walk(self._db, _BATCH_JOBS, {"batch_id": batch_id}, {"position": after}):
-            yield await read_results(self._db, [row.id for row in rows], self._slim_views, StoredResult.line)
+            page, size = list[ResultLine](), 0
+            async for line in read_results(self._db, [row.id for row in rows], self._slim_views, StoredResult.line):
+                page.append(line)
+                size += len(line.content)
+                if size >= PAGE_BYTES:
+                    yield page
+                    page, size = [], 0
+            if page:
+                yield page
 
     async def batch_views(self, batch_id: UUID) -> AsyncIterator[JobView]:
         """All jobs of a batch by position, streamed."""

@@ -213,7 +213,7 @@ def _error(line: int | None, code: str, message: str, param: str | None) -> dict
 Show = Callable[[JobView], tuple[int, Any]]
 """Makes the status and the body of the response of a completed job."""
 
-VIEWS = 50
+VIEWS = 10
 """Jobs that are read at once where a body is more than the result."""
 
 

@@ -24,7 +24,7 @@ class Rows:
         rows = [
             SimpleNamespace(
                 ord=number, id=candidate, batch_id=candidate, state="available", run=1, round=0, step="generate", outcome=None,
-                held_reason=None, finished_at=None, erased_at=None, cost_usd=0,
+                held_reason=None, finished_at=None, erased_at=None, cost_usd=0, result_bytes=None, request_bytes=9,
             )
             for number, candidate in enumerate(parameters["ids"], start=1)
             if candidate == self.job_id

@@ -159,9 +159,9 @@ async def report(request: Request, service: ServiceOf, visitor: VisitorOf, batch
 
 
 @router.get("/batches/{batch_id}/results")
-async def results(service: ServiceOf, visitor: VisitorOf, batch_id: OwnBatch) -> Response:
+async def results(request: Request, service: ServiceOf, visitor: VisitorOf, batch_id: OwnBatch) -> Response:
     """The results of the API, for the session of a person."""
-    return await api.results(service, visitor.caller, batch_id)
+    return await api.results(request, service, visitor.caller, batch_id)
 
 
 def _figures(overview: Overview) -> dict[str, Any]:

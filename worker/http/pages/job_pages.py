@@ -6,7 +6,7 @@ from typing import Annotated, Any
 from uuid import UUID
 
 import orjson
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response
 
 from schemas.grounding import Claim
@@ -141,9 +141,9 @@ def _pretty(value: Any) -> str:
 
 
 @router.get("/jobs/{job_id}/record")
-async def record(service: ServiceOf, visitor: VisitorOf, version: OwnJob) -> Response:
+async def record(request: Request, service: ServiceOf, visitor: VisitorOf, version: OwnJob) -> Response:
     """The record of the API, for the session of a person."""
-    return await api.record(service, visitor.caller, version)
+    return await api.record(request, service, visitor.caller, version)
 
 
 @router.get("/jobs/{job_id}/sources/{number}")
