@@ -30,7 +30,7 @@ Result = TypeVar("Result")
 
 def question(query: str = "When does the night desk open?", **config: Any) -> JobRequest:
     """A question with two sources."""
-    config.setdefault("timeout_s", 5.0)
+    config.setdefault("timeout_s", 60.0)
     return JobRequest(query=query, context=SOURCES, config=config)
 
 

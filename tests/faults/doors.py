@@ -88,7 +88,7 @@ def polls_and_slow_bodies(lab: Lab) -> Report:
     def attack(door: Door, key: str, stack: ExitStack, _: threading.Event) -> None:
         head = f"Host: localhost\r\nAuthorization: Bearer {key}\r\n"
         job = {"query": "q", "context": ["c"], "scheduled_at": "2090-01-01T00:00:00Z"}
-        answer = httpx2.post(f"{door.url}/v1/jobs", json=job, headers={"Authorization": f"Bearer {key}"})
+        answer = httpx2.post(f"{door.url}/v1/jobs", json=job, headers={"Authorization": f"Bearer {key}"}, timeout=60)
         for _connection in range(PLACES):
             poll = f"GET /v1/jobs/{answer.json()['job_id']}?wait=60 HTTP/1.1\r\n{head}\r\n"
             body = f"POST /v1/jobs HTTP/1.1\r\n{head}Content-Type: application/json\r\nContent-Length: 100000\r\n\r\n{{"

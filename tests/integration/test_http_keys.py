@@ -120,7 +120,7 @@ def test_requests_of_nobody_known_are_logged_whatever_they_ask_for(
 ) -> None:
     door.service.access.refusals = Refusals()
     with caplog.at_level(logging.WARNING, "nightdesk.refused"):
-        refused = [httpx2.get(f"{door.url}{path}").status_code for _ in range(3)]
+        refused = [httpx2.get(f"{door.url}{path}", timeout=60).status_code for _ in range(3)]
     (record,) = [record for record in caplog.records if record.name == "nightdesk.refused"]
     assert record.getMessage() == f"refused GET {path!r} from 127.0.0.1: answered {refused[0]}"
 
@@ -173,7 +173,7 @@ def test_no_line_is_written_for_an_upgrade_that_is_not_made(door: Door, caplog: 
     """A line for each, of whoever has no key, fills the disk."""
     headers = {"Connection": "Upgrade", "Upgrade": "websocket"}
     with caplog.at_level(logging.WARNING):
-        assert httpx2.get(f"{door.url}/healthz", headers=headers).status_code == 200
+        assert httpx2.get(f"{door.url}/healthz", headers=headers, timeout=60).status_code == 200
     assert caplog.records == []
 
 

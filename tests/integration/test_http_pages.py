@@ -351,7 +351,7 @@ def test_a_person_gives_a_key_once_sees_the_own_tenant_alone_and_judges_by_role(
     key = make_key(door.database_url, "viewer", "others", Role.READ)
     own = asyncio.run(new_night(door, "acme"))
     stranger = asyncio.run(new_night(door, "others"))
-    with httpx2.Client(base_url=door.url) as person:
+    with httpx2.Client(base_url=door.url, timeout=60) as person:
         led_off = person.get(f"/view/jobs/{stranger.jobs[1]}?doubtful=1")
         assert led_off.headers["location"] == f"/view/login?next=/view/jobs/{stranger.jobs[1]}%3Fdoubtful%3D1"
         form = {"token": field(person.get(led_off.headers["location"]), "token"), "next": "//evil.example"}
