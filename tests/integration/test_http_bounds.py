@@ -57,6 +57,14 @@ def test_gzip_within_gzip_is_unpacked_once(door: Door) -> None:
     assert (answer.status_code, answer.json()["errors"][0]["line"]) == (422, 1), answer.text
 
 
+def test_results_are_sent_whatever_a_body_may_have(door: Door) -> None:
+    """An export counts for more bytes than this service takes."""
+    batch = door.http.post("/v1/batches", content=body_of([SMALL]), headers=LINES).json()["batch_id"]
+    answers = [door.http.get(f"/v1/batches/{batch}/results") for _ in range(2)]
+    assert [answer.status_code for answer in answers] == [200, 200], answers[0].text
+    door.http.post(f"/v1/batches/{batch}/cancel")
+
+
 def test_a_tenant_has_no_more_jobs_waiting_than_its_own_limit(door: Door) -> None:
     batch = door.submit(*[SMALL] * MOST_LINES)["batch_id"]
     refused = door.http.post("/v1/batches", content=body_of([SMALL] * 2), headers=LINES)

@@ -71,8 +71,11 @@ class Shares:
         self._total += 1
 
     def take_bytes(self, caller: Caller, size: int) -> None:
-        """Counts bytes of a body in memory or on disk; raises ``Problem`` where its tenant's requests hold too many together."""
-        if self._bytes[caller.tenant] + size > self._most_bytes:
+        """Counts bytes in memory or on disk; raises ``Problem`` where its tenant's requests hold too many together.
+
+        A tenant always has room for one answer, however large.
+        """
+        if (before := self._bytes[caller.tenant]) and before + size > self._most_bytes:
             detail = (
                 f"what this tenant sends and reads at the moment holds more than {self._most_bytes:,} bytes together "
                 "(NIGHTDESK_HTTP_MAX_BODY_BYTES); one after another"
