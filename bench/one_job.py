@@ -41,7 +41,7 @@ def workers(servers: Servers, urgent: int) -> Iterator[None]:
     with ExitStack() as stack:
         for spec in worker_specs(SLOTS, urgent=urgent):
             environment = {
-                **servers.environment, "NIGHTDESK_PROVIDER": "extractive", "NIGHTDESK_SLOTS": str(spec.slots),
+                **servers.environment, "NIGHTDESK_PROVIDER": "extractive", "NIGHTDESK_SLOTS": str(spec.slots or SLOTS),
             }  # fmt: skip
             log = stack.enter_context((servers.home / f"{spec.name}.log").open("wb"))
             arguments = [sys.executable, "-m", "worker.cli", "worker", "--queues", ",".join(spec.queues)]
