@@ -3,7 +3,6 @@
 import os
 import re
 import signal
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,9 +20,7 @@ from tests.acceptance.conftest import System, questions
 from tests.celery_client import celery_client, close_client
 from tests.deadlines import scale_to_load
 from worker import local
-from worker.ledger.database import POOL_WAIT
 from worker.ledger.schema_version import migrate
-from worker.process.intake import LEDGER_PATIENCE_S
 
 INPUT_PAGE = Path(__file__).parents[2] / "docs" / "input.md"
 JOB: dict[str, Any] = {"query": "When does the desk open?", "context": ["The desk opens at nine."]}
@@ -176,7 +173,7 @@ def test_messages_wait_in_redis_while_postgres_is_away(tmp_path: Path) -> None:
                 os.kill(pid, signal.SIGINT)
                 system.until(lambda: not local.status(home.root).postgres.running, what="the end of PostgreSQL")
                 waiting = [send(producer, questions(3)) for _ in range(3)]
-                time.sleep(LEDGER_PATIENCE_S + POOL_WAIT.total_seconds())  # these messages return to their queue
+                system.until(lambda: "reject requeue=True" in system.log(), what="a message that returns to its queue")
                 waiting += [send(producer, questions(3)) for _ in range(3)]
                 local.start(home.root)
 

@@ -1,4 +1,7 @@
-"""Makes the documents of jobs that take long to make, as bytes; its functions run in a process of their own, too."""
+"""Makes the documents of jobs that take long to make, as bytes.
+
+Its functions run in a process of their own, too, which gives all of them the settings.
+"""
 
 from itertools import chain
 from uuid import UUID
@@ -15,7 +18,7 @@ from worker.operations.audit import audit_of, find_job, to_json
 from worker.settings import Settings
 
 
-async def write_result(ledger: PostgresLedger, settings: Settings, job_id: UUID) -> bytes:  # noqa: ARG001 - of its kind
+async def write_result(ledger: PostgresLedger, _: Settings, job_id: UUID) -> bytes:
     """The result of a job."""
     (result,) = await poll(ledger.reading, [job_id])
     if result is None:
@@ -23,19 +26,19 @@ async def write_result(ledger: PostgresLedger, settings: Settings, job_id: UUID)
     return result.model_dump_json().encode()
 
 
-async def write_record(ledger: PostgresLedger, settings: Settings, job_id: UUID) -> bytes:  # noqa: ARG001 - as above
+async def write_record(ledger: PostgresLedger, _: Settings, job_id: UUID) -> bytes:
     """Everything known of a job."""
     detail = await find_job(ledger, job_id, "")
     return orjson.dumps(to_json(audit_of(detail, result_of(detail.view))), default=str)
 
 
-async def write_response(ledger: PostgresLedger, settings: Settings, job_id: UUID) -> bytes:  # noqa: ARG001 - as above
+async def write_response(ledger: PostgresLedger, _: Settings, job_id: UUID) -> bytes:
     """The response of a final job in the form of OpenAI's API."""
     view = await read_view(ledger, job_id)
     return orjson.dumps(document_of(view, result_of(view)), default=str)
 
 
-async def write_events(ledger: PostgresLedger, settings: Settings, job_id: UUID, after: int) -> bytes:  # noqa: ARG001 - as above
+async def write_events(ledger: PostgresLedger, _: Settings, job_id: UUID, after: int) -> bytes:
     """The events of such a response after one, as they are sent."""
     view = await read_view(ledger, job_id)
     result = result_of(view)
