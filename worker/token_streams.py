@@ -51,6 +51,11 @@ PAGE = 500
 """Entries read at a time."""
 
 
+def _client(redis_url: str, **options: Any) -> redis.Redis:
+    # For a connection as well as for an answer: a hundred readers that come at once have to be let in.
+    return redis.Redis.from_url(redis_url, socket_timeout=10, socket_connect_timeout=10, **options)
+
+
 def key_of(prefix: str, job_id: UUID, run: int) -> str:
     """The name of a job's stream; each run has its own, so a retry begins with nothing."""
     return f"{prefix}nightdesk:tokens:{job_id}:{run}"
@@ -78,7 +83,7 @@ class RedisTokens:
     def __init__(self, redis_url: str, *, key_prefix: str, kept_s: float) -> None:
         self._prefix = key_prefix
         self._kept_s = int(kept_s)
-        self._redis = redis.Redis.from_url(redis_url, socket_timeout=10, socket_connect_timeout=5)
+        self._redis = _client(redis_url)
         self._keys: dict[UUID, str] = {}
         """The streams of the attempts under way."""
         self._entries: list[tuple[str, dict[str, str]]] = []
@@ -194,7 +199,7 @@ async def forget(redis_url: str, key_prefix: str, runs: Mapping[UUID, int]) -> N
     Raises: BrokerUnavailable.
     """
     keys = [key_of(key_prefix, job_id, run) for job_id, last in runs.items() for run in range(1, last + 1)]
-    client = redis.Redis.from_url(redis_url, socket_timeout=10, socket_connect_timeout=5)
+    client = _client(redis_url)
     try:
         if keys:
             await client.delete(*keys)
@@ -227,14 +232,8 @@ class TokenReader:
 
     def __init__(self, redis_url: str, *, key_prefix: str) -> None:
         self._prefix = key_prefix
-        self._redis = redis.Redis.from_url(
-            redis_url,
-            decode_responses=True,
-            socket_timeout=10,
-            socket_connect_timeout=5,
-            # One for each reader: whoever lets them in bounds them, fairly.
-            max_connections=sys.maxsize,
-        )
+        # One connection for each reader: whoever lets them in bounds them, fairly.
+        self._redis = _client(redis_url, decode_responses=True, max_connections=sys.maxsize)
 
     async def follow(
         self, job_id: UUID, run: int, *, after: str = "0", over: Callable[[], Awaitable[bool]] | None = None

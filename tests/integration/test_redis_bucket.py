@@ -6,6 +6,7 @@ from uuid import uuid4
 import pytest
 
 from tasks.errors import BrokerUnavailable
+from worker.limits import redis_bucket
 from worker.limits.bucket import Acquire, Exchange, ExchangeReply
 from worker.limits.rates import Rates
 from worker.limits.redis_bucket import RedisBuckets
@@ -25,7 +26,9 @@ def test_installations_with_a_prefix_have_limits_of_their_own_and_no_redis_is_an
         asyncio.run(granted("redis://127.0.0.1:1/0", ""))
 
 
-def test_models_are_asked_for_at_once_however_many_they_are(redis_url: str) -> None:
+def test_models_are_asked_for_at_once_however_many_they_are(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(redis_bucket, "PATIENCE_S", 30.0)
+
     async def work() -> list[ExchangeReply]:
         buckets = RedisBuckets(redis_url)
         try:
