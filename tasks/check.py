@@ -24,6 +24,7 @@ from tasks.grounding.judge.allowance import JudgeTerms
 from tasks.grounding.judge.call import Judge
 from tasks.grounding.judge.request import JudgeRequest
 from tasks.grounding.judge.verdicts import NO_JUDGE, JudgeReply
+from tasks.masking import words_of
 from tasks.policy.asks import (
     AnotherRound,
     EarlierAnswer,
@@ -312,7 +313,7 @@ class CheckDesk:
         except Exception as error:
             log.exception("job %s broke in check", job.job_id)
             if _follows_another(job):
-                result = EarlierAnswer(f"the check of its answer broke: {type(error).__name__}: {error}")
+                result = EarlierAnswer(f"the check of its answer broke: {words_of(error)}")
             else:
                 result = failed(job, failure_of(error), Clock(leased_at).timing(job), _findings(job))
         if isinstance(result, ToJudge):
@@ -430,7 +431,7 @@ class Check:
         except Exception as error:
             # The policy: a paid answer is not thrown away because its judge broke; the record says that it did.
             log.exception("the judge of job %s broke", job.job_id)
-            return request, JudgeReply(failure=f"{type(error).__name__}: {error}"), Decimal(0)
+            return request, JudgeReply(failure=words_of(error)), Decimal(0)
 
     async def _settle(self, lease: Lease, step: NextStep | None, leased_at: float) -> None:
         try:

@@ -24,6 +24,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from schemas.failure import Failure, FailureKind
+from tasks.masking import masked, words_of
 
 
 class NightdeskError(Exception):
@@ -210,24 +211,24 @@ class ProviderError(NightdeskError):
 
 def failure_of(error: BaseException, *, attempt: int | None = None) -> Failure:
     """The failure that is stored for an error; an error that is not raised on purpose is a defect of ours."""
-    at = datetime.now(UTC)
+    message, call = masked(str(error)), None
     match error:
-        case ProviderError():
-            return Failure(
-                kind=error.kind,
-                message=str(error),
-                attempt=attempt,
-                at=at,
-                provider_request_id=error.provider_request_id,
-                retry_after_s=error.retry_after_s,
-                status_code=error.status_code,
-            )
+        case ProviderError(kind=kind):
+            call = error
         case TimeoutError():
             kind, message = FailureKind.UNKNOWN_OUTCOME, "no answer within the time allowed"
         case ConfigurationError() | InputError():
-            kind, message = FailureKind.CONFIGURATION, str(error)
+            kind = FailureKind.CONFIGURATION
         case Unstorable():
-            kind, message = FailureKind.UNSTORABLE, str(error)
+            kind = FailureKind.UNSTORABLE
         case _:
-            kind, message = FailureKind.INTERNAL, f"{type(error).__name__}: {error}"
-    return Failure(kind=kind, message=message, attempt=attempt, at=at)
+            kind, message = FailureKind.INTERNAL, words_of(error)
+    return Failure(
+        kind=kind,
+        message=message,
+        attempt=attempt,
+        at=datetime.now(UTC),
+        provider_request_id=call and call.provider_request_id,
+        retry_after_s=call and call.retry_after_s,
+        status_code=call and call.status_code,
+    )

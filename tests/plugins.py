@@ -49,6 +49,8 @@ class MoodyChecker:
             raise KeyError("lost")
         if "exits" in text:
             raise SystemExit(3)
+        if "tells" in text:
+            raise PermissionError(f"{os.environ['CHARM_OF_MINE']} may not read {os.environ['REPORTS']}")
         if "shortens" in text:
             return []
         if "invents" in text:

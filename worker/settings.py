@@ -36,7 +36,7 @@ from schemas.generation import OWN_CHECKER, CheckerName, Strictness
 from tasks.defaults import CHECK_TIMEOUT_S, MAX_BYTES_IN_FLIGHT, MAX_RESCUES
 from tasks.errors import ConfigurationError, InputError
 from worker.provider_settings import LimitSettings, ProviderSettings
-from worker.secret_files import secrets_in_files
+from worker.variables import secrets_in_files
 
 if TYPE_CHECKING:
     from tasks.calls.response_cache import SharePolicy

@@ -40,6 +40,7 @@ from tasks.grounding.model import Calibration, shipped
 from tasks.grounding.own_checkers import OwnFindings, run_own
 from tasks.grounding.values import check_values
 from tasks.grounding.weights import RightShares
+from tasks.masking import words_of
 from tasks.ports.provider import ClaimScorer
 from tasks.text.sentences import Span
 from tasks.text.statements import Reading
@@ -164,7 +165,7 @@ def judge_request(
         problem = str(error)
     except Exception as error:
         logger.exception("no request to the judge could be planned")
-        problem = f"{type(error).__name__}: {error}"
+        problem = words_of(error)
     (layers.skipped if by_default else layers.failed)[CheckerName.JUDGE.value] = problem
     return None
 
@@ -256,7 +257,7 @@ def _with_values(request: JobRequest, processed: Processed, grounding: Grounding
     except Exception as error:
         # As for a layer that breaks: the record says so, and the answer is kept.
         logger.exception("the values of an object were not checked")
-        failed = {**grounding.failed_checkers, "values": f"{type(error).__name__}: {error}"}
+        failed = {**grounding.failed_checkers, "values": words_of(error)}
         return grounding.model_copy(update={"failed_checkers": failed})
 
 
@@ -293,7 +294,7 @@ def _run(
         except Exception as error:
             # The policy: a paid answer is not thrown away because its check broke; the record says which layer did.
             logger.exception("checker %s failed", name.value)
-            failed[name.value] = f"{type(error).__name__}: {error}"
+            failed[name.value] = words_of(error)
             continue
         findings[name] = of_layer
     return findings, failed

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tasks.grounding.checkers import CheckInput, ClaimFinding
+from tasks.masking import words_of
 from tasks.text.time_limit import OutOfTime, ensure_time
 
 logger = logging.getLogger(__name__)
@@ -62,7 +63,7 @@ def run_own(names: Sequence[str], answer: CheckInput) -> OwnFindings:
         except (Exception, SystemExit) as error:
             # As for a layer of ours: a paid answer is not thrown away because its check broke.
             logger.exception("checker %s of %s failed", own.name, own.package)
-            result.failed[own.name] = f"{type(error).__name__}: {error} ({own.package})"
+            result.failed[own.name] = f"{words_of(error)} ({own.package})"
         else:
             result.findings[own.name] = findings
             result.versions[own.name] = own.version

@@ -12,12 +12,14 @@ import pytest
 from aiohttp import web
 
 from schemas.failure import FailureKind as K
+from tasks.masking import hide
 from tasks.ports import Answered, Provider
 from tests.providers import ANTHROPIC, CHAT, KEY, OPENAI, OVER_HTTP, Kind, fails, plan, question, using
 from tests.stub import faults
 from tests.stub.faults import Act, anthropic_error, openai_error, raw, status
 from tests.stub.server import Stub
 from worker.providers import whole_calls
+from worker.variables import Variables
 
 over_http = pytest.mark.parametrize("kind", OVER_HTTP, ids=str)
 
@@ -290,6 +292,7 @@ def test_no_secret_of_a_proxy_or_a_cloud_in_any_message(
         )
 
     stub.then(echo)
+    hide(Variables().secrets)
     told = str(fails(kind.build(replace(kind.target(stub), base_url=f"http://provider.invalid{kind.base}"))))
 
     assert told.count("[masked]") == 3

@@ -12,15 +12,15 @@ def test_only_the_way_of_a_job_lies_loose() -> None:
         for name in ("tasks", "worker")
     }
     assert loose == {
-        "tasks": ["celery_tasks", "check", "defaults", "errors", "generate", "results", "submit"],
+        "tasks": ["celery_tasks", "check", "defaults", "errors", "generate", "masking", "results", "submit"],
         "worker": [
             "batching",
             "cancellation",
             "provider_settings",
             "public_address",
-            "secret_files",
             "settings",
             "token_streams",
+            "variables",
             "wiring",
         ],
     }, "a module belongs into a package; one that all packages use is a matter for this list"

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import uvloop
 
 from tasks.errors import ServiceUnavailable
+from tasks.masking import hide
 from worker.http.bulk_loop import OF_ONE
 from worker.http.turns import Turns
 from worker.ledger.outage import Outage
@@ -112,7 +113,8 @@ def _take_in(
         signal.signal(number, signal.SIG_IGN)
     os.nice(NICENESS)
     settings, where, _ = surroundings
-    configure_logging(settings.log_level, secrets_of(settings, where), log_format=settings.log_format)
+    hide(secrets_of(settings, where))
+    configure_logging(settings.log_level, log_format=settings.log_format)
     use_own_templates(settings)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         orders.send(runner.run(_answer(surroundings, work, arguments)))

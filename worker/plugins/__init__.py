@@ -9,6 +9,7 @@ from traceback import extract_tb
 from typing import Any
 
 from tasks.errors import ConfigurationError
+from tasks.masking import words_of
 
 PROVIDERS, CHECKERS = "nightdesk.providers", "nightdesk.checkers"
 """Groups of entry points."""
@@ -61,7 +62,7 @@ def describe(error: BaseException) -> str:
         if frames and "importlib" not in frames[-1].filename
         else ""
     )
-    return f"{type(error).__name__}: {error}{place}"
+    return f"{words_of(error)}{place}"
 
 
 def _entry_point(name: str, group: str, where: str) -> metadata.EntryPoint:

@@ -4,14 +4,12 @@ import logging
 import re
 import sys
 from collections.abc import Callable
-from collections.abc import Set as AbstractSet
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-import orjson
-
-from worker.secret_files import Variables
+from tasks.masking import masked
+from worker.variables import Variables
 
 if TYPE_CHECKING:
     from worker.local import Endpoints
@@ -44,26 +42,15 @@ class Lines(logging.Formatter):
 
 
 class WithoutSecrets(logging.Formatter):
-    """Formats by another formatter and replaces secrets anywhere in its line, a traceback included."""
+    """Formats by another formatter and masks secrets anywhere in its line, a traceback included."""
 
-    def __init__(self, inner: logging.Formatter, secrets: frozenset[str]) -> None:
+    def __init__(self, inner: logging.Formatter) -> None:
         super().__init__()
         self._inner = inner
-        self._secrets: list[str] = []
-        self.add(secrets)
-
-    def add(self, secrets: AbstractSet[str]) -> None:
-        """Replaces these, too."""
-        # As JSON, a quotation mark of a password is written otherwise.
-        forms = {form for secret in secrets if secret for form in (secret, orjson.dumps(secret).decode()[1:-1])}
-        self._secrets = sorted(forms.union(self._secrets), key=len, reverse=True)
 
     def format(self, record: logging.LogRecord) -> str:
         """The line."""
-        line = self._inner.format(record)
-        for secret in self._secrets:
-            line = line.replace(secret, "***")
-        return line
+        return masked(self._inner.format(record))
 
 
 REPEATED_S = 60.0
@@ -114,7 +101,7 @@ def _likeness(part: object) -> str:
 
 
 def secrets_of(settings: "Settings", where: "Endpoints") -> frozenset[str]:
-    """The secrets of the settings, the connection URLs and the environment, without keys in variables of other names."""
+    """The secrets of the settings, the connection URLs and the environment; ``ConfiguredProviders`` hides its keys itself."""
     callback = settings.callback_secret
     own = set() if callback is None else {callback.get_secret_value()}
     return Variables().secrets.union(own, *map(_passwords_of, (where.database_url, where.redis_url)))
@@ -127,27 +114,17 @@ def _passwords_of(url: str) -> set[str]:
     return {parts.password, unquote(parts.password), *query} if parts.password else query
 
 
-def hide(secret: str) -> None:
-    """Keeps a secret that became known later out of all further lines of this process."""
-    for handler in logging.getLogger().handlers:
-        if isinstance(handler.formatter, WithoutSecrets):
-            handler.formatter.add({secret})
-
-
-def configure_logging(
-    level: str, secrets: frozenset[str] = frozenset(), *, log_format: str = "text", worker: str = ""
-) -> None:
+def configure_logging(level: str, *, log_format: str = "text", worker: str = "") -> None:
     """Logs to standard error from ``level`` up.
 
     Args:
         level: name of a level.
-        secrets: texts that no line may hold.
         log_format: ``text``; ``json``; or ``auto``, which is text on a terminal and JSON elsewhere.
         worker: name of this process in each JSON line.
     """
     as_json = log_format == "json" or (log_format == "auto" and not sys.stderr.isatty())
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(WithoutSecrets(_json(worker) if as_json else Lines(TEXT, DATE), secrets))
+    handler.setFormatter(WithoutSecrets(_json(worker) if as_json else Lines(TEXT, DATE)))
     handler.addFilter(OncePerMinute())
     root = logging.getLogger()
     root.handlers[:] = [handler]

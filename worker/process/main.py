@@ -25,6 +25,7 @@ from tasks.grounding.judge.allowance import JudgeTerms
 from tasks.grounding.local import identity_of
 from tasks.grounding.model import Calibration
 from tasks.grounding.own_checkers import use_own_checkers
+from tasks.masking import hide
 from tasks.policy.outcome import use_strictness
 from tasks.ports import FinalJob, PackedFinal, process
 from tasks.results import compact_final
@@ -36,7 +37,7 @@ from worker.process.celery_app import QUEUES, make_app
 from worker.process.check_processes import ForkServer
 from worker.process.garbage import spare_the_modules
 from worker.process.intake import GuardedChannel, take_by, trust_nothing
-from worker.process.logs import configure_logging, hide, secrets_of
+from worker.process.logs import configure_logging, secrets_of
 from worker.process.runtime import WorkerRuntime, judge_options
 from worker.process.server_keeper import keep_servers
 from worker.providers.registry import ConfiguredProviders
@@ -96,10 +97,10 @@ def _queues_of(names: Sequence[str]) -> Sequence[str]:
 
 def _run(settings: Settings, where: Endpoints, queues: Sequence[str], urgent_workers: UrgentWorkers) -> int:
     checks = bool({Step.CHECK.value, LOCAL_QUEUE} & set(queues))
-    providers = ConfiguredProviders(settings, on_key=hide)
+    providers = ConfiguredProviders(settings)
     providers.import_ahead(answers="generate" in queues, judges=checks)
-    secrets = secrets_of(settings, where) | providers.secrets
-    configure_logging(settings.log_level, secrets, log_format=settings.log_format, worker=worker_name())
+    hide(secrets_of(settings, where))
+    configure_logging(settings.log_level, log_format=settings.log_format, worker=worker_name())
     # A receiver keeps Celery from configuring the root logger anew, with a level of its own.
     signals.setup_logging.connect(_keep_logging, weak=False)
     service = _service(settings, queues, providers, only_urgent=urgent_workers.only)

@@ -8,8 +8,8 @@ import math
 import re
 import socket
 import ssl
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from typing import Any
@@ -21,9 +21,9 @@ import httpx2
 from schemas.failure import FailureKind
 from schemas.job import GenerationConfig, JobRequest
 from tasks.errors import ProviderError
+from tasks.masking import MASK, masked
 from worker.limits.rates import answered_at
 from worker.providers.whole_calls import AnswerTooLarge
-from worker.secret_files import Variables
 
 _K = FailureKind
 
@@ -137,12 +137,10 @@ class Failures:
     Args:
         provider: the name it is configured under.
         secrets: keys; whole or in parts of eight characters they are replaced.
-        rest: further secrets of this process, which are replaced where they stand whole.
     """
 
     provider: str
     secrets: tuple[str, ...]
-    rest: frozenset[str] = field(default_factory=lambda: Variables().secrets)
 
     def __repr__(self) -> str:
         return f"Failures({self.provider!r})"
@@ -151,7 +149,7 @@ class Failures:
         self, kind: FailureKind, problem: str, headers: Mapping[str, str] | None = None, **facts: Any
     ) -> ProviderError:
         """An error whose message names the provider and holds no secret."""
-        message = " ".join(mask(f"{self.provider} {problem}"[:MOST_READ], self.secrets, self.rest).split())
+        message = " ".join(mask(f"{self.provider} {problem}"[:MOST_READ], self.secrets).split())
         if len(message) > LONGEST_MESSAGE:
             message = message[:LONGEST_MESSAGE] + "…"
         if headers is not None:
@@ -443,14 +441,11 @@ def _without_answer(error: BaseException) -> tuple[FailureKind | None, str]:  # 
 _PART = 8
 """Characters of a secret in a row that give it away; providers echo the ends of keys."""
 _KEYLIKE = re.compile(r"\b(?:sk|pk|rk|key|gsk|xai)-[\w.*…-]{4,}|(?i:\bbearer\s+)[^\s'\"]+|\bBasic\s+[\w+/=]{8,}")
-MASK = "[masked]"
 
 
-def mask(text: str, secrets: Sequence[str], rest: Iterable[str] = ()) -> str:
-    """The text without the secrets, their parts, the rest, and whatever looks like a key."""
-    text = _KEYLIKE.sub(MASK, text)
-    for other in rest:
-        text = text.replace(other, MASK)
+def mask(text: str, secrets: Sequence[str]) -> str:
+    """The text without these secrets, their parts, those of this process, and whatever looks like a key."""
+    text = masked(_KEYLIKE.sub(MASK, text))
     hidden: set[int] = set()
     for secret in secrets:
         length = min(_PART, len(secret))

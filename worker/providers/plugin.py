@@ -18,7 +18,7 @@ from tasks.errors import ConfigurationError, ProviderError
 from tasks.ports import Answered, Call, Listener
 from worker.plugins import Plugin, describe
 from worker.providers.adapter import choose_protocol, messages_of, sampling_of, standard_lane
-from worker.providers.failures import Failures, mask
+from worker.providers.failures import Failures
 from worker.providers.whole_calls import CallLimit
 
 
@@ -101,10 +101,7 @@ class PluginProvider:
         self.failures = Failures(target.name, (target.api_key,) if target.api_key else ())
         self._identity = plugin.identity
         where = f"the provider {target.name!r}"
-        try:
-            self.model = plugin.build(where, **self.arguments())
-        except ConfigurationError as error:
-            raise ConfigurationError(mask(str(error), self.failures.secrets, self.failures.rest)) from None
+        self.model = plugin.build(where, **self.arguments())
         if (problem := self.unfit()) is not None:
             raise ConfigurationError(f"{where} ({plugin.identity}) {problem}")
 

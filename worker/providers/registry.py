@@ -10,12 +10,13 @@ from schemas.generation import WINDOWS, CheckerName, Lane
 from schemas.job import GenerationConfig
 from schemas.model_call import Usage
 from tasks.errors import UNPRICED, ConfigurationError
+from tasks.masking import hide
 from tasks.ports import Catalog, CheapJudge, Objection, Provider, Turn
 from worker.provider_settings import CLOUD_OPTIONS, PRESETS, ProviderKind, ProviderSettings, plain_http
 from worker.providers.vendor_models import CHEAP_JUDGES, DEFAULT_MODELS, LEAST_JUDGE_BYTES, OFFLINE_MODEL
 from worker.providers.vendors import CLOUDS, VENDORS
-from worker.secret_files import Variables
 from worker.settings import Settings
+from worker.variables import Variables
 
 if TYPE_CHECKING:
     from tasks.ports.remote_batches import RemoteCalls
@@ -69,20 +70,13 @@ class ConfiguredProviders:
     Args:
         settings: names the default and the further providers.
         environment: where keys and the SDKs' base URLs are; the process's own unless given.
-        on_key: is told each key before it is used: its file may be replaced while the process runs.
     """
 
-    def __init__(
-        self,
-        settings: Settings,
-        environment: Mapping[str, str] | None = None,
-        *,
-        on_key: Callable[[str], None] = lambda _: None,
-    ) -> None:
+    def __init__(self, settings: Settings, environment: Mapping[str, str] | None = None) -> None:
         self._settings = settings
-        self._on_key = on_key
         self._environment = Variables(environment)
         self._entries = {**BUILT_IN, **settings.providers}
+        hide(self._environment.secrets | self._keys)
         self._built: dict[str, Provider] = {}
         self._stamps: dict[str, tuple[str, object]] = {}
         self._replaced: list[Provider] = []
@@ -127,8 +121,8 @@ class ConfiguredProviders:
         return self._settings.provider is not None
 
     @property
-    def secrets(self) -> frozenset[str]:
-        """Every key of a configured provider, for what must never be logged."""
+    def _keys(self) -> frozenset[str]:
+        """Every key of a configured provider."""
         variables = {vendor.key_variable for vendor in VENDORS.values()}
         variables |= {entry.api_key_env for entry in self._entries.values() if entry.api_key_env}
         return frozenset(key for name in variables if (key := self._environment.get(name)))
@@ -378,7 +372,8 @@ class ConfiguredProviders:
             raise ConfigurationError(f"the provider {name!r} needs a key: set {variable}")
         if key != key.strip() or not key.isprintable():
             raise ConfigurationError(f"{variable} holds white space or a line break around the key")
-        self._on_key(key)
+        # Its file may have been replaced while the process runs.
+        hide({key})
         return key
 
     @staticmethod

@@ -7,8 +7,8 @@ from pydantic import ValidationError
 
 from worker.provider_settings import plain_http
 from worker.providers.vendors import VENDORS, provider_variables
-from worker.secret_files import Variables
 from worker.settings import Settings
+from worker.variables import Variables
 
 _DECISIVE = {"provider", "model", "providers", "fallbacks", "judge", "default_judge_share", "judge_lane", "checkers"}
 """Settings by which a job gets its provider, model, judge and price."""

@@ -11,6 +11,7 @@ import pytest
 
 from schemas.model_call import Usage
 from tasks.errors import ConfigurationError
+from tasks.masking import masked, words_of
 from worker.provider_settings import ProviderSettings, TokenPrice
 from worker.providers.prices import PriceList, Prices
 from worker.providers.registry import ConfiguredProviders
@@ -131,9 +132,10 @@ def test_settings_may_come_from_a_file(tmp_path: Any, monkeypatch: pytest.Monkey
     assert load_settings().providers["mine"].json_schema is False
 
 
-def test_secrets_are_known_to_the_log() -> None:
+def test_each_key_is_hidden_before_it_is_used() -> None:
     providers = {"mine": {"kind": "openai_chat", "base_url": "http://h/v1", "api_key_env": "MINE"}}
-    assert registry({**OPENAI, "MINE": "hush"}, providers=providers).secrets == {OPENAI["OPENAI_API_KEY"], "hush"}
+    registry({**OPENAI, "MINE": "hush-hush"}, providers=providers)
+    assert words_of(OSError(f"{OPENAI['OPENAI_API_KEY']}, hush-hush")) == "OSError: [masked], [masked]"
 
 
 @pytest.mark.parametrize(
@@ -257,8 +259,7 @@ def test_a_key_may_stand_in_a_file_and_a_new_one_is_taken_for_the_next_call(tmp_
 
     second: Any = providers.get("openai")
     assert (second.target.api_key, providers.get("openai") is second) == ("sk-second-0123456789", True)
-    assert providers.secrets == {"sk-second-0123456789"}
-    assert registry({**environment, "OPENAI_API_KEY": "sk-of-the-variable"}).secrets == {"sk-of-the-variable"}
+    assert masked("sk-first-0123456789 sk-second-0123456789") == "[masked] [masked]"
     asyncio.run(providers.close())
 
 

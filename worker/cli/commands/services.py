@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from tasks.masking import hide
 from worker import local
 from worker.cli import options
 from worker.cli.help import option
@@ -195,7 +196,8 @@ def serve(
     access: Any = import_module("worker.http.authentication")
     listener = server.listen(host, port)
     with listener, session(settings, writes=settings.embedded(), staffs=workers) as opened:
-        configure_logging(settings.log_level, secrets_of(settings, opened.where), log_format=settings.log_format)
+        hide(secrets_of(settings, opened.where))
+        configure_logging(settings.log_level, log_format=settings.log_format)
         needs_no_key = opened.on_ledger(lambda ledger: access.check_reach(ledger.api_keys, host))
         started = opened.staff_if_missing() if workers else []
         app = import_module("worker.http.app").make_application(

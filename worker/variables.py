@@ -1,4 +1,4 @@
-"""Reads variables from the environment, or from files as mounted secrets are: the file that ``NAME_FILE`` names stands for ``NAME``."""
+"""Reads variables from the environment, or from files (the one that ``NAME_FILE`` names stands for ``NAME``), and tells which are secret."""
 
 import os
 import re
