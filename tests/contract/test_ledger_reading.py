@@ -243,9 +243,9 @@ async def test_the_kinds_of_error_of_a_job_that_runs_again_do_not_count(ledger: 
 
 async def test_a_call_made_again_after_an_unknown_one_is_shown(ledger: PostgresLedger) -> None:
     batch = make_batch()
-    again, alone, plain = await take(ledger, (await submit_many(ledger, 3, batch=batch)).job_ids)
-    for detail_of in (again, alone):
-        attempt = await open_one(ledger, detail_of)
+    again, alone, plain, free = await take(ledger, (await submit_many(ledger, 4, batch=batch)).job_ids)
+    for detail_of in (again, alone, free):
+        attempt = await open_one(ledger, detail_of, reserved_usd=Decimal(0) if detail_of is free else None)
         await ledger.attempts.close_attempts([closed_unknown(detail_of, attempt)])
     attempt = await open_one(ledger, plain)
     await ledger.attempts.close_attempts([closed_error(plain, attempt)])
@@ -253,8 +253,9 @@ async def test_a_call_made_again_after_an_unknown_one_is_shown(ledger: PostgresL
     assert (await ledger.reading.batch_status(batch.id)).possibly_billed_twice == 0
 
     await open_one(ledger, again, number=2)
+    await open_one(ledger, free, number=2)
 
-    assert (await ledger.reading.batch_status(batch.id)).possibly_billed_twice == 1
+    assert (await ledger.reading.batch_status(batch.id)).possibly_billed_twice == 1, "a free call is on no bill"
 
 
 async def test_the_newest_batches_come_first(ledger: PostgresLedger, clock: Clock) -> None:

@@ -313,10 +313,11 @@ def test_held_jobs_are_named_with_how_to_release_them(installation: Installation
 
 def test_possibly_billed_twice(installation: Installation) -> None:
     async def call_again(ledger: PostgresLedger) -> None:
-        leased = await submit_and_take(ledger)
-        attempt = await open_one(ledger, leased)
-        await ledger.attempts.close_attempts([closed_unknown(leased, attempt)])
-        await open_one(ledger, leased)
+        for reserved in (None, Decimal(0)):
+            leased = await submit_and_take(ledger)
+            attempt = await open_one(ledger, leased, reserved_usd=reserved)
+            await ledger.attempts.close_attempts([closed_unknown(leased, attempt)])
+            await open_one(ledger, leased)
 
     installation.use(call_again)
     finding = installation.finding("billed_twice")

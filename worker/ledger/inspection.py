@@ -165,13 +165,13 @@ SELECT id FROM job WHERE failure_kind = 'unreadable' AND finished_at > nightdesk
 _BILLED_TWICE = """
 SELECT count(*) AS n FROM (
     (SELECT FROM attempt u
-    WHERE u.outcome = 'unknown' AND u.opened_at > nightdesk_now() - %(billed_within)s
+    WHERE u.outcome = 'unknown' AND u.cost_usd IS DISTINCT FROM 0 AND u.opened_at > nightdesk_now() - %(billed_within)s
       AND EXISTS (SELECT FROM attempt a WHERE a.job_id = u.job_id AND a.run = u.run AND a.round = u.round
                                         AND a.purpose = u.purpose AND a.id <> u.id AND a.shared_from IS NULL
                                         AND (a.opened_at > u.opened_at OR a.outcome = 'ok'))
     LIMIT %(many)s)
     UNION ALL
-    (SELECT FROM completion c JOIN attempt late ON late.id = c.attempt_id AND late.outcome = 'ok'
+    (SELECT FROM completion c JOIN attempt late ON late.id = c.attempt_id AND late.outcome = 'ok' AND late.cost_usd IS DISTINCT FROM 0
     WHERE NOT c.won AND c.stored_at > nightdesk_now() - %(billed_within)s
     LIMIT %(many)s)
 ) a

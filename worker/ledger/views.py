@@ -162,14 +162,14 @@ _UNPRICED = f"""(
 _CALLED_AGAIN = _of_batch(
     "attempt",
     "u.outcome = 'unknown'",
-    """EXISTS (SELECT FROM attempt n WHERE n.job_id = u.job_id AND n.run = u.run AND n.round = u.round
+    """u.cost_usd IS DISTINCT FROM 0 AND EXISTS (SELECT FROM attempt n WHERE n.job_id = u.job_id AND n.run = u.run AND n.round = u.round
                            AND n.purpose = u.purpose AND n.id <> u.id AND n.shared_from IS NULL
                            AND (n.opened_at > u.opened_at OR n.outcome = 'ok'))""",
 )
 _LATE = _of_batch(
     "completion",
     "NOT u.won",
-    "EXISTS (SELECT FROM attempt late WHERE late.id = u.attempt_id AND late.outcome = 'ok')",
+    "EXISTS (SELECT FROM attempt late WHERE late.id = u.attempt_id AND late.outcome = 'ok' AND late.cost_usd IS DISTINCT FROM 0)",
 )
 
 STATUS = f"""
