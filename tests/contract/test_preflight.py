@@ -38,6 +38,8 @@ class Vendor(ThreadingHTTPServer):
         """Another program: what it answers is HTML, and it knows no POST."""
         self.chat_alone = False
         """A server without the Responses API: only a list of models, and chat completions."""
+        self.empty = 400, b'{"error": {"message": "no model"}}'
+        """What it says of an empty request."""
         self.missing = b"{}"
         """What it says of an address that it does not have."""
         self.paths: list[str] = []
@@ -66,9 +68,7 @@ class _Handler(BaseHTTPRequestHandler):
         if self.server.chat_alone and self.path != "/v1/chat/completions":
             self._send(404, self.server.missing)
             return
-        self._send(
-            *((501, b"<p>Unsupported method</p>") if self.server.page else (400, b'{"error": {"message": "no model"}}'))
-        )
+        self._send(*((501, b"<p>Unsupported method</p>") if self.server.page else self.server.empty))
 
     def _send(self, status: int, body: bytes) -> None:
         self.send_response(status)
@@ -180,14 +180,20 @@ def test_the_port_of_another_program_stops_the_submission(
 
 
 @pytest.mark.parametrize(
-    ("models", "model"),
-    [(MODELS, "qwen:latest"), ({"object": "list", "data": []}, "gpt-6-luna"), ({"id": "gpt-6-luna"}, "gpt-6-luna")],
+    ("models", "model", "missing", "empty"),
+    [
+        (MODELS, "qwen:latest", {"detail": "Not Found"}, 400),
+        (MODELS, "qwen:latest", {"detail": "Not Found"}, 200),
+        (MODELS, "qwen:latest", FILE_NOT_FOUND, 500),
+        ({"object": "list", "data": []}, "gpt-6-luna", FILE_NOT_FOUND, 400),
+        ({"id": "gpt-6-luna"}, "gpt-6-luna", {"detail": "Not Found"}, 422),
+    ],
 )
-@pytest.mark.parametrize("missing", [{"detail": "Not Found"}, FILE_NOT_FOUND])
 def test_a_server_of_chat_completions_alone_is_told_the_setting_to_type(
-    vendor: Vendor, models: Any, model: str, missing: Any, monkeypatch: pytest.MonkeyPatch
+    vendor: Vendor, models: Any, model: str, missing: Any, empty: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     vendor.answer(200, models)
+    monkeypatch.setattr(vendor, "empty", (empty, b"{}"))
     vendor.missing = json.dumps(missing).encode()
     monkeypatch.setattr(vendor, "chat_alone", True)
     own = {"local": {"preset": "vllm"}}

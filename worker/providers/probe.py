@@ -1,6 +1,7 @@
 """Asks a provider whether it knows the key and the model, by a call that costs nothing, before jobs are submitted."""
 
 import asyncio
+from contextlib import suppress
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -61,19 +62,19 @@ async def chat_models(provider: Adapter) -> list[str] | None:
     client: Any = provider.client
     try:
         async with asyncio.timeout(PROBE_S):
+            refused = False
             try:
                 await client.post(OpenAIChat.path, cast_to=httpx2.Response, content=b"{}", options=_ONCE)
             except Exception as error:  # noqa: BLE001 - the adapter knows what its SDK raises
                 problem = provider.translate(error, provider.address)
-                if problem.status_code is None or problem.kind in {FailureKind.UNAVAILABLE, FailureKind.NOT_FOUND}:
+                if problem.kind is FailureKind.NOT_FOUND:
                     return None
-            else:
-                # No API takes an empty request.
-                return None
-            try:
-                return _names_in((await client.models.list()).data)
-            except Exception:  # noqa: BLE001 - a server may have chat completions and no list of models
-                return []
+                refused = problem.status_code is not None and problem.kind is not FailureKind.UNAVAILABLE
+            names = []
+            with suppress(Exception):
+                names = _names_in((await client.models.list()).data)
+            # An API refuses an empty request; what answers it, or breaks over it, is one if it lists models.
+            return names if refused or names else None
     except TimeoutError:
         return None
 
