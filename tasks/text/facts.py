@@ -65,8 +65,9 @@ class FactText(NamedTuple):
     has_lists: bool
 
     def of(self, fact: Fact) -> str:
-        """The words of one of its facts."""
-        return self.text[fact.start : fact.end]
+        """The words of one of its facts, with the sign of a negative number."""
+        signed = fact.amounts and max(fact.amounts) < 0 and _SIGNED.search(self.text[: fact.start])
+        return self.text[signed.start() if signed else fact.start : fact.end]
 
 
 _TOKEN = re.compile(
@@ -88,6 +89,7 @@ _RAISED = re.compile("[¹²³⁰⁴-⁹]")
 _SUPERSCRIPT = re.compile(r"(?<=[\d\w.,;:!?)\"])[¹²³⁰⁴-⁹]+(?![\w])")
 _SCALE = re.compile(r"[ \u00a0\u202f-]?((?:(?![\u3400-\u9fff])[^\W\d_])+|[\u3400-\u9fff])(?:\.(?=\s+\S))?")
 _MINUS = re.compile(r"\bminus \Z", re.IGNORECASE)
+_SIGNED = re.compile(r"(?:[-−–]|\bminus )\Z", re.IGNORECASE)
 _ORDINAL = re.compile(r"(?:st|nd|rd|th|º|ª|er|ère|ème)\b|\.(?=\s)")
 _DIGITS = {
     **{zero + digit: str(digit) for zero in (0x660, 0x6F0, 0x966, 0xFF10) for digit in range(10)},

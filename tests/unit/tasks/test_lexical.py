@@ -106,10 +106,11 @@ def test_what_a_claim_leaves_out_or_moves_contradicts_nothing(claim: str, source
     [
         ("The vessel Northwind carries 420 passengers.", "the source says '240', not '420' (number)"),
         ("Dogs travel free on deck.", "no place of the sources accounts for Dogs, travel, free, deck"),
+        ("Growth was -3 % in May.", "the source says '3 %', not '-3 %' (number)"),
     ],
 )
 def test_verdicts_have_reasons_in_words(claim: str, reason: str) -> None:
-    result = only(claim, FERRY)
+    result = only(claim, FERRY, "Growth was 3 % in May.")
     assert result.verdict is (Verdict.CONTRADICTED if "the source says" in reason else Verdict.UNDECIDED)
     assert reason in result.reason
 

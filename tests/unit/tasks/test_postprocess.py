@@ -219,6 +219,7 @@ def test_a_range_of_markers_cites_the_sources_between() -> None:
         ("Up [1].\n\nSources:\n[1] Act\n[2] Rules", "Up [1]."),
         ("Area of 5 m² and 10³ units.", "Area of 5 m² and 10³ units."),
         ("Begun in 2020² and due at $100¹.", "Begun in 2020 [1] and due at $100 [2]."),
+        ("It rose by 15 %² and costs 20 €¹.", "It rose by 15 % [1] and costs 20 € [2]."),
     ],
 )
 def test_running_text_keeps_its_shape(text: str, expected: Any) -> None:

@@ -27,6 +27,9 @@ DENIALS = {
         "It cannot be determined how high the deposit is.",
         "It is unclear how high the deposit is.",
         "I'm unsure how high the deposit is.",
+        "I couldn't find the deposit in the documents.",
+        "The deposit isn't stated in the documents.",
+        "There isn't enough information to say how high the deposit is.",
         "The deposit cannot be determined from the sources.",
     ),
     "de": (
