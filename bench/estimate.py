@@ -43,9 +43,10 @@ def split(path: Path, folder: Path, trial: int, jobs: int) -> tuple[Path, Path]:
 
 
 def truth_of(document: dict[str, Any]) -> dict[str, float]:
-    """Sums over all calls."""
-    rows = document["truth"]["models"]
-    return {name: sum(float(row[name]) for row in rows) for name in ("input_tokens", "output_tokens", "cost_usd")}
+    """The tokens of the answers, and the cost of all calls."""
+    answers = [row for row in document["calls"] if row["purpose"] == "generate"]
+    tokens = {name: sum(float(row[name]) for row in answers) for name in ("input_tokens", "output_tokens")}
+    return {**tokens, "cost_usd": sum(float(row["cost_usd"]) for row in document["calls"])}
 
 
 def compare(label: str, document: dict[str, Any], truth: dict[str, float]) -> tuple[float, int]:
@@ -89,7 +90,7 @@ def main() -> None:
             tried = nightdesk(environment, "run", trial, "-o", folder / "out.jsonl")
             document = nightdesk(environment, "estimate", rest, "--like", tried["batch_id"])
             done = nightdesk(environment, "run", rest, "-o", folder / "out.jsonl")
-            truth = truth_of(nightdesk(environment, "estimate", "--batch", done["batch_id"]))
+            truth = truth_of(nightdesk(environment, "report", done["batch_id"]))
             outside += compare(f"{path.stem}, {basis}", before, truth)[1]
             off, missed = compare(f"{path.stem}, after a trial", document, truth)
             worst, outside, basis = max(worst, off), outside + missed, "newest calls"

@@ -1,10 +1,9 @@
 """Averages over earlier calls: the basis of an estimate."""
 
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from tasks.ports import Call, Purpose
+from tasks.ports import Call
 
 LEAST_CALLS = 20
 """Earlier calls from which on their averages are used instead of a guess."""
@@ -12,11 +11,10 @@ LEAST_CALLS = 20
 
 @dataclass(frozen=True, slots=True)
 class PastCalls:
-    """Sums over earlier answered calls of one model, lane and purpose.
+    """Sums over earlier answers of one model, lane and prompt.
 
     Attributes:
-        answer: provider and model of the answers that they followed; None for calls that wrote an answer first.
-        judge: their jobs asked for a judge.
+        asks_more: their jobs named a judge or further models.
         prompt: name of their prompt.
         counted_by: counter of the prompt tokens in their records.
         counted: those tokens, as far as records have them.
@@ -24,12 +22,13 @@ class PastCalls:
         cached: input tokens read from the provider's cache.
         cache_written: input tokens written to it.
         seconds: from opening to closing, over all calls.
+        usd: their cost.
+        further_usd: the cost of the calls that followed them: judges, second rounds, further models.
     """
 
     provider: str
     model: str | None
     lane: str
-    purpose: str
     calls: int
     input_tokens: float
     output_tokens: float
@@ -38,28 +37,30 @@ class PastCalls:
     seconds: float = 0.0
     counted: float = 0.0
     billed: float = 0.0
-    answer: tuple[str, str | None] | None = None
-    judge: bool = False
+    usd: float = 0.0
+    further_usd: float = 0.0
+    asks_more: bool = False
     prompt: str | None = None
     counted_by: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Averages:
-    """Averages of one call over earlier ones of a kind.
+    """Averages of one answer over earlier ones of a kind.
 
     Attributes:
         billed_share: billed input tokens for each counted one; None: too few were counted alike.
+        further_share: the cost of the calls that followed, as a share of the answers' cost; None: too few jobs asked alike.
         latency_s: seconds of a call in the lane; 0: none went there.
     """
 
     calls: int
-    input_tokens: float
     output_tokens: float
     cache_reads: float
     cache_writes: float
     latency_s: float
     billed_share: float | None
+    further_share: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,58 +72,42 @@ class History:
     """The calls are a trial of the questions to be estimated."""
     _averages: dict[tuple[object, ...], Averages | None] = field(default_factory=dict, compare=False, repr=False)
 
-    def answers(self, call: Call) -> Averages | None:
+    def answers(self, call: Call, *, asks_more: bool) -> Averages | None:
         """Averages the earlier answers of the same model, with the same prompt if there are enough; None for too few.
 
         A lane changes the price and the time, and not the length of an answer.
         """
         counted_by = call.prompt.snapshot.counted_by
-        key = (call.provider, call.model, call.lane, call.prompt.name, counted_by)
+        key = (call.provider, call.model, call.lane, call.prompt.name, counted_by, asks_more)
         if key not in self._averages:
-            same = self.first_calls(call.provider, call.model)
+            same = [past for past in self.calls if (past.provider, past.model) == (call.provider, call.model)]
             prompt = [past for past in same if past.prompt == call.prompt.name]
-            chosen = next((choice for choice in (prompt, same) if calls_in(choice) >= LEAST_CALLS), None)
-            self._averages[key] = None if chosen is None else average(chosen, call.lane, counted_by)
+            alike = [past for past in same if past.asks_more is asks_more]
+            chosen = next((choice for choice in (prompt, same) if _calls_in(choice) >= LEAST_CALLS), None)
+            self._averages[key] = None if chosen is None else _average(chosen, alike, call.lane, counted_by)
         return self._averages[key]
 
-    def first_calls(self, provider: str, model: str | None, *, judge: bool | None = None) -> list[PastCalls]:
-        """Selects the calls that wrote an answer first, of jobs with or without a judge."""
-        return [
-            past
-            for past in self.calls
-            if past.answer is None and (past.provider, past.model) == (provider, model) and judge in {None, past.judge}
-        ]
 
-    def follow_ups(self, provider: str, model: str | None, *, judge: bool) -> Iterable[list[PastCalls]]:
-        """Groups the calls that followed answers of a model, of jobs with or without a judge, each kind together.
-
-        Those of a cascade are left out: how often it goes on depends on the questions.
-        """
-        kinds: dict[tuple[str, str | None, str, str], list[PastCalls]] = defaultdict(list)
-        for past in self.calls:
-            if (past.answer, past.judge) == ((provider, model), judge) and past.purpose != Purpose.ESCALATE:
-                kinds[past.provider, past.model, past.lane, past.purpose].append(past)
-        return kinds.values()
-
-
-def calls_in(choice: Sequence[PastCalls]) -> int:
-    """Counts the calls of some sums."""
+def _calls_in(choice: Sequence[PastCalls]) -> int:
     return sum(past.calls for past in choice)
 
 
-def average(choice: Sequence[PastCalls], lane: str, counted_by: str | None = None) -> Averages:
-    """Averages over calls; their latency is that of one lane, and their billed share that of one counter."""
-    calls, inputs = calls_in(choice), sum(past.input_tokens for past in choice)
+def _average(choice: Sequence[PastCalls], alike: Sequence[PastCalls], lane: str, counted_by: str | None) -> Averages:
+    """Averages over calls; their latency is that of one lane, their billed share that of one counter, and what followed that of jobs ``alike``."""
+    calls, inputs = _calls_in(choice), sum(past.input_tokens for past in choice) or 1.0
     counted = [past for past in choice if past.counted and past.counted_by == counted_by]
     same_lane = [past for past in choice if past.lane == lane]
+    usd = sum(past.usd for past in alike)
     return Averages(
         calls=calls,
-        input_tokens=inputs / calls,
         output_tokens=sum(past.output_tokens for past in choice) / calls,
-        cache_reads=sum(past.cached for past in choice) / (inputs or 1.0),
-        cache_writes=sum(past.cache_written for past in choice) / (inputs or 1.0),
-        latency_s=sum(past.seconds for past in same_lane) / max(1, calls_in(same_lane)),
+        cache_reads=sum(past.cached for past in choice) / inputs,
+        cache_writes=sum(past.cache_written for past in choice) / inputs,
+        latency_s=sum(past.seconds for past in same_lane) / max(1, _calls_in(same_lane)),
         billed_share=sum(past.billed for past in counted) / sum(past.counted for past in counted)
-        if calls_in(counted) >= LEAST_CALLS
+        if _calls_in(counted) >= LEAST_CALLS
+        else None,
+        further_share=sum(past.further_usd for past in alike) / usd
+        if usd and _calls_in(alike) >= LEAST_CALLS
         else None,
     )

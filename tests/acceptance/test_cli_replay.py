@@ -47,7 +47,6 @@ def test_stored_messages_are_sent_again_once_and_compared(tmp_path: Path, monkey
         assert len(stub.requests) == calls
         paid_again = document(home.run("replay", job, "--again", "--no-wait", "--json"))
         label_and_calibrate(home, job, tmp_path)
-        estimated = home.run("estimate", "--batch", batch)
         nothing = home.run("replay", before["none"]["job_id"])
 
     # The same bytes went out once more, and no third time.
@@ -73,14 +72,10 @@ def test_stored_messages_are_sent_again_once_and_compared(tmp_path: Path, monkey
     link_to_the_first(versioned, json.loads(audited.out), before)
     assert paid_again["batch_id"] is not None
     assert (nothing.code, "nothing was submitted" in nothing.err) == (2, True)
-    estimate_and_compare(estimated, dry, compared, mixed)
+    estimate_and_compare(dry, compared, mixed)
 
 
-def estimate_and_compare(estimated: Ended, dry: Ended, compared: Ended, mixed: Ended) -> None:
-    # The stub bills 1,200 tokens in and 80 out for each call, whatever it reads.
-    assert "; used 2,400" in estimated.out
-    assert "; used 160" in estimated.out
-    assert max(map(len, estimated.out.splitlines())) <= 80
+def estimate_and_compare(dry: Ended, compared: Ended, mixed: Ended) -> None:
     # One of the two was asked of that model before.
     assert dry.code == 0, dry.err
     assert "1 call a model, 1 are known by their idempotency key, 1 would be refused" in " ".join(dry.out.split())

@@ -1,17 +1,19 @@
-"""Estimates over PostgreSQL: averages of earlier calls, stored answers, refused lines, and the truth beside them."""
+"""Estimates over PostgreSQL: averages of earlier calls, stored answers, refused lines."""
 
 import asyncio
 import json
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 
 from schemas.model_call import Usage
+from schemas.states import Step
+from tasks.ports import Purpose
 from tests.builders import (
     closed_ok,
     make_answer,
@@ -22,11 +24,11 @@ from tests.builders import (
     make_request,
     to_check,
 )  # fmt: skip
-from tests.contract.situations import submit, take
+from tests.contract.situations import submit, take, take_one
 from tests.lent_ledger import KeptLedger
 from worker.cli.commands.cost_estimate import show_estimation
 from worker.ledger.postgres import PostgresLedger
-from worker.operations.estimation import estimate_batch, estimate_submission, to_json
+from worker.operations.estimation import estimate_submission, to_json
 from worker.operations.file_intake import InputOrder
 from worker.operations.file_submission import Submission
 from worker.settings import Settings
@@ -43,12 +45,10 @@ def scenario(database_url: str, work: Callable[[PostgresLedger], Awaitable[None]
     asyncio.run(run())
 
 
-async def answered(
-    ledger: PostgresLedger, tenant: str, count: int = CALLS, provider: str = "extractive", model: str = "extractive-5"
-) -> object:
+async def answered(ledger: PostgresLedger, tenant: str, count: int = CALLS, **config: Any) -> UUID:
     """A batch whose jobs have an answer each."""
     batch = make_batch(tenant)
-    receipt = await submit(ledger, *(make_request(f"Question {n}?") for n in range(count)), batch=batch)
+    receipt = await submit(ledger, *(make_request(f"Question {n}?", config=config) for n in range(count)), batch=batch)
     prompt = make_prompt()
     prompt = prompt.model_copy(
         update={
@@ -57,10 +57,11 @@ async def answered(
         }
     )
     for leased in await take(ledger, receipt.job_ids):
-        attempt = make_attempt(leased, provider=provider, model=model)
+        attempt = make_attempt(leased, provider="extractive", model="extractive-5")
         await ledger.attempts.open_attempts([attempt])
         answer = replace(make_answer(), completion=make_completion(usage=USAGE), prompt=prompt)
         await ledger.attempts.close_attempts([closed_ok(leased, attempt, answer=answer, then=to_check(leased))])
+    assert receipt.batch_id is not None
     return receipt.batch_id
 
 
@@ -68,7 +69,7 @@ def submission_of(path: Path, settings: Settings, **batch: Any) -> Submission:
     return Submission(InputOrder([str(path)], batch), settings)
 
 
-def test_averages_are_those_of_the_tenant_and_of_calls_before_a_moment(database_url: str) -> None:
+def test_averages_are_those_of_the_tenant_or_of_one_batch(database_url: str) -> None:
     async def work(ledger: PostgresLedger) -> None:
         batch_id = await answered(ledger, "desk")
         await answered(ledger, "other", 3)
@@ -76,13 +77,28 @@ def test_averages_are_those_of_the_tenant_and_of_calls_before_a_moment(database_
         assert (past.provider, past.model, past.prompt, past.calls) == ("extractive", "extractive-5", "grounded", CALLS)
         assert (past.output_tokens, past.input_tokens, past.cached) == (40 * CALLS, 90 * CALLS, 45 * CALLS)
         assert (past.counted, past.billed) == (100 * CALLS, 90 * CALLS)
-        status = await ledger.reading.batch_status(batch_id)
-        assert (await ledger.history.past("desk", status.created_at - timedelta(seconds=1))).calls == ()
-        (trial,) = (await ledger.history.past("desk", batch_id=batch_id)).calls
+        assert (past.usd, past.further_usd, past.asks_more) == (pytest.approx(0.002 * CALLS), 0, False)
+        await answered(ledger, "desk", 2, escalate=["extractive"])
+        assert sorted((each.calls, each.asks_more) for each in (await ledger.history.past("desk")).calls) == [
+            (2, True),
+            (CALLS, False),
+        ]
+        (trial,) = (await ledger.history.past("desk", batch_id)).calls
         assert trial.calls == CALLS
-        (used,) = await ledger.history.used(batch_id)
-        assert (used.calls, used.input_tokens, used.output_tokens) == (CALLS, 90 * CALLS, 40 * CALLS)
-        assert used.cost_usd == Decimal("0.002") * CALLS
+
+    scenario(database_url, work)
+
+
+def test_what_followed_an_answer_counts_with_it(database_url: str) -> None:
+    async def work(ledger: PostgresLedger) -> None:
+        batch_id = await answered(ledger, "desk", 1)
+        (job,) = [view.job_id async for view in ledger.reading.batch_views(batch_id)]
+        leased = await take_one(ledger, job, Step.CHECK)
+        attempt = make_attempt(leased, purpose=Purpose.JUDGE)
+        await ledger.attempts.open_attempts([attempt])
+        await ledger.attempts.close_attempts([closed_ok(leased, attempt, answer=make_answer())])
+        (past,) = (await ledger.history.past("desk", batch_id)).calls
+        assert (past.calls, past.usd, past.further_usd) == (1, pytest.approx(0.002), pytest.approx(0.002))
 
     scenario(database_url, work)
 
@@ -133,15 +149,3 @@ def test_a_lane_that_ends_beyond_the_deadline_is_named(
     assert late_s("provider_batch", now + 48 * hour) is None
     assert late_s("auto", now + 2 * hour) is None
     assert "beyond the deadline" not in capsys.readouterr().out.rpartition("cost")[2]
-
-
-def test_a_batch_is_estimated_as_before_it_with_the_truth_beside(database_url: str) -> None:
-    async def work(ledger: PostgresLedger) -> None:
-        batch_id = await answered(ledger, "desk")
-        document = to_json(await estimate_batch(batch_id, Settings(provider="extractive"), ledger))
-        assert "no earlier calls" in document["models"][0]["output_from"]
-        assert (document["truth"]["jobs"], document["truth"]["final"]) == (CALLS, 0)
-        assert document["truth"]["models"][0]["calls"] == CALLS
-        assert json.loads(json.dumps(document)) == document
-
-    scenario(database_url, work)

@@ -1,24 +1,21 @@
-"""Estimates a submission or a stored batch by the code that plans its calls, without making one, and compares it with the truth."""
+"""Estimates a submission, or other new jobs, by the code that plans their calls, without making one."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
 from itertools import chain, islice
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from schemas.batch import BatchStatus
 from schemas.generation import Lane
 from schemas.job import JobRequest
 from schemas.window import parse_window
-from tasks.estimates.call_history import History, calls_in
+from tasks.estimates.call_history import History
 from tasks.estimates.estimate import CallLimits, Estimate, Estimator, ModelEstimate, Spread, first_lease
 from tasks.lanes.choice import LaneChooser
-from tasks.ports import NewBatch, NewJob, Refused, Replay
+from tasks.ports import NewBatch, NewJob, Refused
 from tasks.ports.remote_batches import BatchTimes
-from worker.ledger.pages import in_pages
 from worker.ledger.postgres import PostgresLedger
 from worker.limits.rates import lane_terms, rates_of
 from worker.operations.answerers import Answerer
@@ -30,7 +27,7 @@ PAGE = 200
 
 
 class Estimation(NamedTuple):
-    """The estimate of an input with the lines that would be refused, and the truth of a stored batch beside it."""
+    """The estimate of an input with the lines that would be refused."""
 
     estimate: Estimate
     lines: int
@@ -40,10 +37,6 @@ class Estimation(NamedTuple):
     max_cost_usd: Decimal | None = None
     history: bool = True
     """A ledger was there to learn from."""
-    truth: dict[str, Any] | None = None
-    """The use of the stored batch so far, for programs; amounts in USD are strings."""
-    trial_calls: int | None = None
-    """Answered calls of the batch that is the basis; None: the newest calls are."""
     time_left_s: float | None = None
     """From the first call to the last moment for one before the deadline; None: there is no deadline."""
     unchanged: int = 0
@@ -56,76 +49,55 @@ class Estimation(NamedTuple):
     @property
     def late_s(self) -> float | None:
         """The usual time beyond the deadline; None: the jobs are in time, or nothing tells."""
-        seconds = self.estimate.time.seconds
+        seconds = self.estimate.seconds
         if seconds is None or self.time_left_s is None or not self.estimate.calls:
             return None
         late_s = seconds.usual - self.time_left_s
         return late_s if late_s > 0 else None
 
 
-class PlannedJob(NamedTuple):
-    """A job whose calls are planned; none, if the ledger knows its ``key``."""
-
-    job_id: UUID
-    request: JobRequest
-    key: str | None = None
-    replay: Replay | None = None
-
-
-@dataclass
 class _Planner:
-    answerer: Answerer
-    ledger: PostgresLedger | None
-    batch: NewBatch
-    history: History
-    at: datetime | None = None
-    """Moment of the estimate; None: now."""
-    repeats: int = 0
+    """Plans new jobs, and counts those that the ledger has."""
 
-    def __post_init__(self) -> None:
-        settings, providers = self.answerer.settings, self.answerer.providers
-        times = _unobserved if self.ledger is None else self.ledger.remote_batches.times
+    def __init__(self, answerer: Answerer, ledger: PostgresLedger | None, batch: NewBatch, history: History) -> None:
+        settings, providers = answerer.settings, answerer.providers
+        times = _unobserved if ledger is None else ledger.remote_batches.times
+        self._ledger, self._batch, self._settings = ledger, batch, settings
+        self._lanes = LaneChooser(providers, times, lane_terms(settings))
+        self.repeats = 0
         self.estimator = Estimator(
             providers,
-            self.history,
+            history,
             self._limits,
             settings.prompts,
             settings.judge,
-            Decimal(str(settings.default_judge_share)),
-            settings.judge_max_tokens,
+            settings.default_judge_share,
             settings.judge_lane == "job",
             settings.slots,
-            LaneChooser(providers, times, lane_terms(settings)),
+            self._lanes,
         )
 
     def _limits(self, provider: str, model: str | None) -> CallLimits:
-        rates = rates_of(self.answerer.settings, provider, model or "")
+        rates = rates_of(self._settings, provider, model or "")
         requests, tokens_in, tokens_out, _ = rates.most
         return CallLimits(requests, tokens_in, tokens_out, rates.concurrency)
 
-    async def add(self, page: Sequence[PlannedJob]) -> None:
-        """Plans some jobs, asks the ledger once for what it knows of them, and adds them up."""
-        repeats: set[str] = set()
-        if self.ledger is not None and self.at is None:
-            keys = [job.key for job in page if job.key]
-            repeats = await self.ledger.history.known_keys(self.batch.tenant, keys)
-        for job in page:
-            if job.key in repeats:
-                self.repeats += 1
-                continue
-            await self.estimator.read_lanes(job.request.config)
-            lease = first_lease(job.job_id, job.request, self.batch, job.replay, self.at)
-            self.estimator.add(self.estimator.forecast(lease))
-
     async def add_all(self, jobs: Iterable[NewJob], on_page: Callable[[int], None] = lambda _: None) -> int:
         """Plans new jobs page by page, each followed by their number so far; returns their number."""
-        planned = (
-            PlannedJob(job.id, JobRequest.model_validate_json(job.request), job.idempotency_key, job.replay)
-            for job in jobs
-        )
-        count = 0
-        while page := list(islice(planned, PAGE)):
-            await self.add(page)
+        count, remaining = 0, iter(jobs)
+        while page := list(islice(remaining, PAGE)):
+            keys = [job.idempotency_key for job in page if job.idempotency_key]
+            keys_of_jobs = (
+                await self._ledger.history.known_keys(self._batch.tenant, keys) if self._ledger else set[str]()
+            )
+            for job in page:
+                if job.idempotency_key in keys_of_jobs:
+                    self.repeats += 1
+                    continue
+                request = JobRequest.model_validate_json(job.request)
+                if request.config.lane is not Lane.STANDARD:
+                    await self._lanes.refresh(request.config)
+                self.estimator.add(first_lease(job.id, request, self._batch, job.replay))
             count += len(page)
             on_page(count)
             # A signal that ends the command is seen between pages.
@@ -141,10 +113,6 @@ def _time_left_s(batch: NewBatch) -> float | None:
         window = parse_window(batch.window)
         begin, end = window.opening(begin), window.last_moment(end)
     return (end - begin).total_seconds()
-
-
-def _trial_calls(history: History) -> int | None:
-    return calls_in([past for past in history.calls if past.answer is None]) if history.trial else None
 
 
 async def _unobserved(provider: str, model: str, lane: Lane) -> BatchTimes:  # noqa: ARG001 - as the ledger's
@@ -176,7 +144,7 @@ async def estimate_submission(
         on_page: receives the number of jobs so far, again and again.
     """
     intake, answerers, batch = submission.intake, submission.answerers, submission.batch
-    history = await ledger.history.past(batch.tenant, batch_id=trial) if ledger is not None else History()
+    history = await ledger.history.past(batch.tenant, trial) if ledger is not None else History()
     if ledger is not None:
         await submission.take_unchanged(ledger.contents)
     planner = _Planner(answerers.first, ledger, batch, history)
@@ -191,7 +159,6 @@ async def estimate_submission(
         planner.repeats,
         batch.max_cost_usd,
         history=ledger is not None,
-        trial_calls=_trial_calls(history),
         time_left_s=_time_left_s(batch),
         unchanged=len(unchanged),
         default=answerers.first.providers.default,
@@ -199,55 +166,13 @@ async def estimate_submission(
     )
 
 
-async def estimate_batch(
-    batch_id: UUID, settings: Settings, ledger: PostgresLedger, trial: UUID | None = None
-) -> Estimation:
-    """Estimates a stored batch by what was known when it was submitted, with the truth beside it; raises ``NotFound``."""
-    status = await ledger.reading.batch_status(batch_id)
-    history = await ledger.history.past(status.tenant, status.created_at, trial)
-    batch = NewBatch(
-        batch_id, status.tenant, not_before=status.not_before, window=status.window, deadline=status.deadline,
-        max_cost_usd=status.max_cost_usd,
-    )  # fmt: skip
-    planner = _Planner(Answerer(settings), ledger, batch, history, status.created_at)
-    stored = (
-        PlannedJob(view.job_id, view.request)
-        async for view in ledger.reading.batch_views(batch_id)
-        if view.unreadable is None
-    )
-    async for page in in_pages(stored, PAGE):
-        await planner.add(page)
-    estimate = planner.estimator.result()
-    return Estimation(
-        estimate,
-        estimate.jobs,
-        max_cost_usd=status.max_cost_usd,
-        truth=await _truth(ledger, status),
-        trial_calls=_trial_calls(history),
-    )
-
-
-async def _truth(ledger: PostgresLedger, status: BatchStatus) -> dict[str, Any]:
-    calls = await ledger.history.used(status.batch_id)
-    return {
-        "jobs": status.jobs,
-        "final": status.final,
-        "seconds": round(max((each.seconds for each in calls), default=0.0), 3),
-        "models": [
-            {**asdict(each), "cost_usd": None if each.cost_usd is None else f"{each.cost_usd:f}"} for each in calls
-        ],
-    }
-
-
 def to_json(estimation: Estimation) -> dict[str, Any]:
     """The estimate, for programs; amounts in USD are strings."""
-    estimate = estimation.estimate
-    seconds = estimate.time.seconds
+    estimate, seconds = estimation.estimate, estimation.estimate.seconds
     return {
         "lines": estimation.lines,
         "jobs": estimate.jobs,
         "calls": estimate.calls,
-        "unobserved_calls": estimate.unobserved,
         "no_call": {outcome.value: count for outcome, count in estimate.uncalled.items()},
         "unchanged": estimation.unchanged,
         "check_only": estimate.check_only,
@@ -260,17 +185,16 @@ def to_json(estimation: Estimation) -> dict[str, Any]:
         "models": [_row(row) for row in estimate.models],
         "input_tokens": _whole(estimate.input_tokens),
         "output_tokens": _whole(estimate.output_tokens),
-        "cost_usd": estimate.cost_usd and _usd(estimate.cost_usd),
+        "cost_usd": _usd(estimate.cost_usd),
         "unknown_prices": list(estimate.unpriced),
         "largest_reservation_usd": f"{estimate.reserve_usd:f}",
         "max_cost_usd": None if estimation.max_cost_usd is None else f"{estimation.max_cost_usd:f}",
         "seconds": None if seconds is None else {name: round(value, 3) for name, value in seconds._asdict().items()},
-        "bound_by": estimate.time.bound_by,
+        "bound_by": estimate.bound_by,
         "late_s": None if estimation.late_s is None else round(estimation.late_s, 3),
         "history": estimation.history,
         "default_provider": estimation.default,
         "told_by": estimation.why or None,
-        "truth": estimation.truth,
     }
 
 
@@ -279,13 +203,14 @@ def _row(row: ModelEstimate) -> dict[str, Any]:
         "provider": row.provider,
         "model": row.model,
         "lane": row.lane,
-        "purpose": row.purpose,
-        "calls": _whole(row.calls),
+        "calls": row.calls,
         "input_tokens": _whole(row.input_tokens),
         "output_tokens": _whole(row.output_tokens),
-        "cost_usd": row.cost_usd and _usd(row.cost_usd),
+        "cost_usd": _usd(row.cost_usd),
+        "further_cost_usd": _usd(row.further_usd),
         "input_counted_by": row.counted_by,
         "output_from": row.output_from,
+        "further_cost_from": row.further_from or None,
         "latency_s": row.latency_s and round(row.latency_s, 3),
     }
 
@@ -294,5 +219,5 @@ def _whole(spread: Spread) -> dict[str, int]:
     return {name: round(value) for name, value in spread._asdict().items()}
 
 
-def _usd(spread: Spread) -> dict[str, str]:
-    return {name: f"{value:.6f}" for name, value in spread._asdict().items()}
+def _usd(spread: Spread | None) -> dict[str, str] | None:
+    return None if spread is None else {name: f"{value:.6f}" for name, value in spread._asdict().items()}

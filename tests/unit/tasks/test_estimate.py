@@ -1,6 +1,7 @@
 """The estimate of jobs by the planning code: tokens, cost, time, and jobs that make no call."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
 from typing import Any
@@ -8,18 +9,19 @@ from typing import Any
 import pytest
 from uuid_utils.compat import uuid7
 
-from schemas.generation import CheckerName, Lane
+from schemas.generation import CheckerName
 from schemas.job import JobRequest
-from schemas.model_call import Usage
+from schemas.model_call import Prompt, Usage
 from schemas.states import Outcome
 from tasks.estimates.call_history import History, PastCalls
 from tasks.estimates.estimate import CallLimits, Estimate, Estimator, first_lease
 from tasks.lanes.choice import LaneChooser
-from tasks.ports import Leased, NewBatch
+from tasks.ports import Call, Leased, NewBatch
 from tests.builders import make_request
 from tests.scripted_provider import Registry, ScriptedProvider, answers
 
 NO_HISTORY, NO_LIMITS = History(), CallLimits()
+WITH_JUDGE = (CheckerName.STRUCTURE, CheckerName.LEXICAL, CheckerName.JUDGE)
 
 IN_USD, OUT_USD = Decimal("0.000001"), Decimal("0.000004")
 
@@ -43,9 +45,9 @@ def leased(request: JobRequest) -> Leased:
 def past(outputs: Sequence[float], *, latency_s: float = 2.0, inputs: float = 500.0, **changes: Any) -> PastCalls:
     calls = len(outputs)
     fields: dict[str, Any] = {
-        "provider": "scripted", "model": "scripted-1", "lane": "standard", "purpose": "generate", "calls": calls,
+        "provider": "scripted", "model": "scripted-1", "lane": "standard", "calls": calls,
         "input_tokens": inputs * calls, "output_tokens": sum(outputs), "counted": 1_000.0 * calls, "billed": inputs * calls,
-        "prompt": "grounded", "counted_by": "estimate", "seconds": latency_s * calls,
+        "prompt": "grounded", "counted_by": "estimate", "seconds": latency_s * calls, "usd": 0.001 * calls,
     }  # fmt: skip
     return PastCalls(**{**fields, **changes})
 
@@ -63,7 +65,7 @@ def estimate(
 ) -> Estimate:
     estimator = Estimator(registry or priced(), history, lambda *_: limits, **options)
     for request in requests:
-        estimator.add(estimator.forecast(leased(request)))
+        estimator.add(leased(request))
     return estimator.result()
 
 
@@ -72,13 +74,13 @@ def test_without_earlier_calls_the_cap_is_the_bound_and_no_call_is_made() -> Non
     done = estimate(*[make_request()] * 3, registry=priced(provider))
     (row,) = done.models
     assert provider.calls == []
-    assert (done.jobs, done.calls, row.calls.usual) == (3, 3, 3)
+    assert (done.jobs, done.calls, row.calls) == (3, 3, 3)
     assert (row.output_tokens.low, row.output_tokens.usual, row.output_tokens.high) == (192, 768, 3072)
-    assert "no earlier calls" in row.output_from
+    assert "fewer than 20 earlier calls" in row.output_from
     assert row.input_tokens.low < row.input_tokens.usual < row.input_tokens.high
     assert row.cost_usd is not None
     assert row.cost_usd.high > row.cost_usd.usual > row.cost_usd.low > 0
-    assert done.time.seconds is None
+    assert done.seconds is None
 
 
 def test_earlier_calls_narrow_the_answers_and_correct_the_input() -> None:
@@ -109,7 +111,7 @@ def test_a_count_by_another_counter_is_no_measure_of_what_is_billed() -> None:
 def test_few_or_foreign_calls_are_no_basis() -> None:
     for other in (past([100] * 5), past([100] * 50, model="other")):
         (row,) = estimate(make_request(), history=History((other,))).models
-        assert "no earlier calls" in row.output_from
+        assert "fewer than 20 earlier calls" in row.output_from
 
 
 def test_answers_of_another_lane_are_as_long_but_not_as_late() -> None:
@@ -117,26 +119,24 @@ def test_answers_of_another_lane_are_as_long_but_not_as_late() -> None:
     assert (row.lane, row.output_tokens.usual, row.latency_s) == ("standard", 100, 0.0)
 
 
-def test_a_lane_takes_the_time_that_is_expected_of_it() -> None:
+def test_a_lane_takes_the_time_that_is_expected_of_it_and_twice_with_a_judge_that_reads_what_came_back() -> None:
     class Lanes(LaneChooser):
         def expected_time(self, *_: object) -> tuple[timedelta, str]:
             return timedelta(hours=2), "a batch takes two hours"
 
-    estimator = Estimator(priced(), NO_HISTORY, lambda *_: NO_LIMITS)
-    planned = estimator.forecast(leased(make_request()))
-    assert planned.kind is not None
-    estimator.lanes = Lanes.__new__(Lanes)
-    kind = planned.kind._replace(lane="provider_batch", judge="scripted:judge-1", judge_lane=Lane.PROVIDER_BATCH.value)
-    estimator.add(planned._replace(kind=kind))
-    result = estimator.result()
-    assert [(row.purpose, row.lane) for row in result.models] == [
-        ("generate", "provider_batch"),
-        ("judge", "provider_batch"),
-    ]
-    assert result.time.seconds is not None
-    # A judge reads what came back.
-    assert (result.time.seconds.low, result.time.seconds.usual) == (0.0, 14_400.0)
-    assert result.time.bound_by == "a batch takes two hours"
+    class Batched(ScriptedProvider):
+        def plan(self, request: JobRequest, prompt: Prompt) -> Call:
+            return replace(super().plan(request, prompt), lane="provider_batch")
+
+    def seconds(**config: Any) -> tuple[float, float, str]:
+        registry = priced(Batched(answers()))
+        done = estimate(make_request(config=config), registry=registry, lanes=Lanes.__new__(Lanes))
+        assert [row.lane for row in done.models] == ["provider_batch"]
+        assert done.seconds is not None
+        return done.seconds.low, done.seconds.usual, done.bound_by
+
+    assert seconds() == (0.0, 7_200.0, "a batch takes two hours")
+    assert seconds(checkers=WITH_JUDGE, judge="scripted:judge-1")[1] == 14_400.0
 
 
 def test_calls_with_the_same_prompt_go_before_others() -> None:
@@ -157,57 +157,41 @@ def test_jobs_without_a_call_are_counted_by_their_outcome() -> None:
     assert list(done.problems.values()) == [1]
 
 
-def test_judges_and_second_rounds_follow_as_often_as_before() -> None:
-    judge = past(
-        [20] * 20, inputs=1_000, provider="judge", model="j", purpose="judge", answer=("scripted", "scripted-1")
-    )
-    done = estimate(*[make_request()] * 80, history=History((past([100] * 40), judge)))
-    row = done.models[1]
-    assert (row.purpose, row.calls.usual) == ("judge", 40)
-    assert (row.input_tokens.usual, row.output_tokens.usual) == (40_000, 800)
-    assert row.calls.low < 40 < row.calls.high
+def further(*requests: JobRequest, **options: Any) -> tuple[float, float, float]:
+    """The cost of what follows the answers, as a share of theirs."""
+    (row,) = estimate(*requests, **options).models
+    assert row.further_usd is not None
     assert row.cost_usd is not None
-    assert row.cost_usd.usual == pytest.approx(40_000e-6 + 800 * 4e-6)
+    low, usual, high = (usd / row.cost_usd.usual for usd in row.further_usd)
+    return low, usual, high
 
 
-def test_other_questions_may_need_a_judge_more_or_less_often_than_those_of_earlier_batches() -> None:
-    def calls(answered: int, judged: int, *, trial: bool = False) -> tuple[float, float, float]:
-        """The judge's calls for 1,000 answers, after some of which some needed a judge."""
-        answer = ("scripted", "scripted-1")
-        judges = past([20] * judged, inputs=50, provider="judge", model="j", purpose="judge", answer=answer)
-        history = History((past([100] * answered), *([judges] if judged else [])), trial=trial)
-        options = {"judge": "judge:j", "judge_share": Decimal("0.1")}
-        row = estimate(*[make_request()] * 1_000, history=history, **options).models[1]
-        assert row.purpose == "judge"
-        return tuple(row.calls)
-
-    low, usual, high = calls(100, 28)
-    assert (low, usual) == (0, pytest.approx(280))
-    assert high > 560
-    trial = calls(100, 28, trial=True)
-    assert (trial[0] > 150, trial[2] < 400) == (True, True), "of the same questions only the sample is uncertain"
-    assert calls(100, 0) == (0, 0, pytest.approx(300)), "none so far does not mean none"
+def test_judges_and_second_rounds_cost_the_share_of_the_answers_that_they_cost_before() -> None:
+    calls = (past([100] * 40, further_usd=0.01),)
+    assert further(make_request(), history=History(calls)) == pytest.approx((0, 0.25, 0.5))
+    assert further(make_request(), history=History(calls, trial=True)) == pytest.approx((0.1875, 0.25, 0.3125))
+    # Those of jobs that asked for a judge say nothing of jobs that did not.
+    asked = past([100] * 40, further_usd=0.03, asks_more=True)
+    assert further(make_request(), history=History((*calls, asked)))[1] == pytest.approx(0.25)
+    judged = make_request(config={"checkers": WITH_JUDGE, "judge": "scripted:judge-1"})
+    assert further(judged, history=History((*calls, asked)))[1] == pytest.approx(0.75)
 
 
-def test_a_judge_that_jobs_ask_for_is_in_the_estimate_before_its_first_call() -> None:
-    checkers = (CheckerName.STRUCTURE, CheckerName.LEXICAL, CheckerName.JUDGE)
-    done = estimate(make_request(config={"checkers": checkers, "judge": "scripted:judge-1"}))
-    assert [(row.purpose, row.model, row.calls.usual) for row in done.models[1:]] == [("judge", "judge-1", 1)]
+def test_without_earlier_calls_what_follows_is_a_guess_by_what_the_jobs_ask_for() -> None:
+    assert further(make_request()) == (0, 0, 0)
+    assert further(make_request(), judge="scripted:judge-1", judge_share=0.1) == pytest.approx((0, 0.05, 0.1))
+    # A further model reads what the first one did.
+    assert further(*[make_request(config={"escalate": ["strong:s"]})] * 8) == pytest.approx((0, 0.25, 1), rel=0.01)
+    low, usual, high = further(make_request(config={"checkers": WITH_JUDGE, "judge": "scripted:judge-1"}))
+    assert (low, usual) == (0, pytest.approx(high / 2))
 
 
-def test_further_models_of_a_cascade_are_in_the_estimate_of_the_jobs_that_name_them_alone() -> None:
-    earlier = past([20] * 20, provider="strong", model="s", purpose="escalate", answer=("scripted", "scripted-1"))
-    history = History((past([100] * 40), earlier))
-    plain, cascade = make_request(), make_request(config={"escalate": ["strong:s"]})
-
-    assert [row.purpose for row in estimate(*[plain] * 8, history=history).models] == ["generate"]
-    done = estimate(*[cascade] * 8, history=history)
-    answer, further = done.models
-    assert (further.provider, further.model, further.purpose) == ("strong", "s", "escalate")
-    assert (further.calls.low, further.calls.usual, further.calls.high) == (0, 2, 8)
-    assert further.input_tokens.high == pytest.approx(answer.input_tokens.usual)
-    assert further.cost_usd is not None
-    assert further.cost_usd.high == pytest.approx(answer.cost_usd.usual if answer.cost_usd else 0, rel=0.01)
+def test_the_price_of_a_further_model_that_is_unknown_is_named_and_not_in_the_cost() -> None:
+    registry = priced()
+    registry.unpriced = ("strong",)
+    done = estimate(make_request(config={"escalate": ["strong:s"]}), registry=registry)
+    assert done.unpriced == ("strong:s",)
+    assert done.cost_usd == done.models[0].cost_usd
 
 
 @pytest.mark.parametrize(
@@ -220,6 +204,6 @@ def test_further_models_of_a_cascade_are_in_the_estimate_of_the_jobs_that_name_t
 )
 def test_the_slowest_limit_tells_the_time(limits: CallLimits, seconds: float, cause: str) -> None:
     done = estimate(*[make_request()] * 100, history=History((past([100] * 30),)), limits=limits)
-    assert done.time.seconds is not None
-    assert done.time.seconds.usual == pytest.approx(seconds)
-    assert done.time.bound_by.startswith(cause)
+    assert done.seconds is not None
+    assert done.seconds.usual == pytest.approx(seconds)
+    assert done.bound_by.startswith(cause)

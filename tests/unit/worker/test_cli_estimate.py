@@ -1,4 +1,4 @@
-"""``nightdesk estimate`` and ``run --dry-run`` where no ledger was made yet: nothing is started or written."""
+"""``nightdesk estimate`` where no ledger was made yet: nothing is started or written."""
 
 import json
 from pathlib import Path
@@ -25,13 +25,9 @@ def questions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-def test_both_commands_tell_the_same_and_make_nothing(
-    questions: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_estimate_makes_nothing(questions: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.run(["estimate", str(questions), "--json"]) == 1
     document = json.loads(capsys.readouterr().out)
-    assert cli.run(["run", "--dry-run", str(questions), "--json"]) == 1
-    assert json.loads(capsys.readouterr().out) == document
     assert (document["calls"], document["no_call"], len(document["refused"])) == (2, {"no_evidence": 1}, 1)
     assert document["unknown_prices"] == ["openai:house-model-1"]
     assert not (tmp_path / "home").exists()
@@ -76,9 +72,7 @@ def test_a_line_is_at_most_80_columns(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["estimate"], "give either FILE or --batch"),
-        (["estimate", "--batch", "00000000-0000-7000-8000-000000000000"], "there is no ledger here"),
-        (["run", "--dry-run", "--resume", "00000000-0000-7000-8000-000000000000"], "nightdesk estimate --batch BATCH"),
+        (["estimate"], "no file is given"),
         (["run", "in.jsonl"], "name where the results go: -o OUT"),
     ],
 )
@@ -87,7 +81,7 @@ def test_wrong_orders_say_what_to_give(arguments: list[str], message: str, capsy
     assert message in capsys.readouterr().err
 
 
-def test_a_provider_batch_is_estimated_at_half_the_price_and_its_judge_is_not(
+def test_a_provider_batch_is_estimated_at_half_the_price(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-none")
@@ -95,11 +89,10 @@ def test_a_provider_batch_is_estimated_at_half_the_price_and_its_judge_is_not(
     path.write_text(json.dumps({"query": "When does it open?", "context": ["The desk opens at nine."]}) + "\n")
     rows = {}
     for lane in ("standard", "provider_batch", "auto"):
-        assert cli.run(["run", "--dry-run", str(path), "--lane", lane, "--json"]) == 0
-        document = json.loads(capsys.readouterr().out)
-        rows[lane] = {row["purpose"]: row for row in document["models"]}
-    single, batched = (rows[lane]["generate"] for lane in ("standard", "provider_batch"))
-    assert batched["lane"] == "provider_batch"
+        assert cli.run(["estimate", str(path), "--lane", lane, "--json"]) == 0
+        (rows[lane],) = json.loads(capsys.readouterr().out)["models"]
+    assert rows["provider_batch"]["lane"] == "provider_batch"
     assert rows["auto"] == rows["provider_batch"], "without a deadline the cheapest lane"
-    assert float(single["cost_usd"]["usual"]) == pytest.approx(2 * float(batched["cost_usd"]["usual"]))
-    assert rows["provider_batch"]["judge"]["lane"] == "standard"
+    single, batched = (float(rows[lane]["cost_usd"]["usual"]) for lane in ("standard", "provider_batch"))
+    assert single == pytest.approx(2 * batched)
+    assert rows["standard"]["further_cost_usd"]["high"] > "0", "a judge by default"

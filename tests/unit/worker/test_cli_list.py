@@ -65,7 +65,7 @@ def test_options_of_a_job_hold_for_rows_that_set_none(
     monkeypatch.setenv("OPENAI_API_KEY", "sk-none")
     jobs = [{"query": "Who?", "context": ["The porter."], "config": config} for config in ({}, {"model": "gpt-5"})]
     (tmp_path / "in.jsonl").write_text("".join(json.dumps(job) + "\n" for job in jobs))
-    assert cli.run(["run", "--dry-run", str(tmp_path / "in.jsonl"), "--model", "gpt-5-nano", "--json"]) == 0
+    assert cli.run(["estimate", str(tmp_path / "in.jsonl"), "--model", "gpt-5-nano", "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)["models"]
-    assert {row["model"] for row in rows if row["purpose"] == "generate"} == {"gpt-5", "gpt-5-nano"}
-    assert cli.run(["run", "--dry-run", str(tmp_path / "in.jsonl"), "--mode", "nonsense"]) == 2
+    assert {row["model"] for row in rows} == {"gpt-5", "gpt-5-nano"}
+    assert cli.run(["estimate", str(tmp_path / "in.jsonl"), "--mode", "nonsense"]) == 2

@@ -1,6 +1,6 @@
-"""``nightdesk estimate``: tokens, cost and time of files before a call, or of a batch beside the truth."""
+"""``nightdesk estimate``: tokens, cost and time of files before a call."""
 
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from typing import Annotated, Any
 from uuid import UUID
@@ -9,8 +9,6 @@ from rich.console import Console
 from rich.text import Text
 
 from schemas.states import Step
-from tasks.errors import InputError
-from tasks.estimates.call_history import LEAST_CALLS
 from tasks.estimates.estimate import Estimate
 from tasks.ports import Refused
 from worker.cli import options
@@ -23,8 +21,7 @@ from worker.cli.waiting import warn_of
 from worker.ledger.postgres import PostgresLedger
 from worker.operations.answerers import find_answerers
 from worker.operations.counts import amount, cost, count_of, duration
-from worker.operations.estimation import Estimation, estimate_batch, estimate_submission, to_json
-from worker.operations.file_intake import InputOrder
+from worker.operations.estimation import Estimation, estimate_submission, to_json
 from worker.operations.file_submission import Submission
 from worker.settings import Settings, load_settings
 from worker.supervise.state_directory import state_of
@@ -38,26 +35,11 @@ WIDE = 1.5
 """The upper bound of the cost as a multiple of the usual one, beyond which a trial is suggested."""
 
 
-@options.with_handover(
-    "max_cost_usd",
-    "escalate",
-    "lane",
-    "not_before",
-    "window",
-    "deadline",
-    "columns",
-    "source_delimiter",
-    "group_by",
-    "encoding",
-)
+@options.with_handover()
 def estimate(
     files: options.Files = None,
     *,
     handover: options.Handover,
-    batch: Annotated[
-        UUID | None,
-        options.batch_option("Estimate a stored batch as of its submission, beside the truth."),
-    ] = None,
     like: Annotated[
         UUID | None,
         options.batch_option("Go by the calls of this batch alone: a trial with questions of this kind."),
@@ -66,42 +48,22 @@ def estimate(
 ) -> int:
     """Estimate tokens, cost and time of the questions of files; no call is made and nothing is submitted.
 
-    Prompts are rendered as for a call. The length of answers, the judge's share and the time come from earlier calls
-    of the same model in this ledger, if there are any. With --batch, a stored batch is estimated by what was known
-    before it, and what it took stands beside.
+    Prompts are rendered as for a call. The length of answers, what judges and further models add, and the time come from
+    earlier calls of the same model in this ledger, if there are any.
     """
-    if bool(files) == (batch is not None):
-        raise InputError("give either FILE or --batch")
-    if batch is not None and handover.batch:
-        raise InputError(
-            "a batch has its ceiling, models, lane and times: leave --max-cost-usd, --escalate, --lane, --not-before, "
-            "--window and --deadline out"
-        )
-    if batch is None:
-        return estimate_input(handover.order(files), as_json=as_json, trial=like)
-
-    async def read(settings: Settings, ledger: PostgresLedger | None) -> Estimation:
-        if ledger is None:
-            raise InputError("there is no ledger here, so there is no batch: see NIGHTDESK_HOME")
-        return await estimate_batch(batch, settings, ledger, like)
-
-    return show_estimation(_with_ledger(load_settings(), read), as_json=as_json)
-
-
-def estimate_input(order: InputOrder, *, as_json: bool, with_workers: bool = True, trial: UUID | None = None) -> int:
-    """Estimates files that would be submitted in this way, and shows it."""
+    order = handover.order(files)
     refused: list[Refused] = []
 
     async def read(settings: Settings, ledger: PostgresLedger | None) -> Estimation:
         submission = Submission(
             replace(order, strict=False),
             settings,
-            await find_answerers(settings, Step.GENERATE, starts=with_workers),
+            await find_answerers(settings, Step.GENERATE, starts=True),
             on_refused=refused.append,
             warn=warn,
             tell=tell,
         )
-        return await estimate_submission(submission, ledger, trial, lambda jobs: reporter.pages("reading", jobs, None))
+        return await estimate_submission(submission, ledger, like, lambda jobs: reporter.pages("reading", jobs, None))
 
     try:
         with reporting(quiet=as_json) as reporter:
@@ -164,37 +126,39 @@ def _facts(estimation: Estimation) -> list[str]:
 
 
 def _table(out: Console, estimate: Estimate) -> None:
-    """Five lines a model, in 80 columns, and the bases of its figures."""
+    """Some lines a model, in 80 columns, and the bases of its figures."""
     headings = ("estimate", "from", "to")
     table = table_of("", *headings, right=headings, whole=headings)
     for row in estimate.models:
-        table.add_row(Text(f"{row.name} {row.lane} {row.purpose}", style="bold"))
+        table.add_row(Text(f"{row.name} {row.lane}, {count_of(row.calls, 'call')}", style="bold"))
         for name, spread, show in (
-            ("calls", row.calls, "{:,.0f}".format),
             ("tokens in", row.input_tokens, "{:,.0f}".format),
             ("tokens out", row.output_tokens, "{:,.0f}".format),
             ("USD", row.cost_usd, amount),
+            *([("USD of further calls", row.further_usd, amount)] if row.further_from else []),
         ):
             cells = ("unknown",) if spread is None else map(show, (spread.usual, spread.low, spread.high))
             table.add_row(f"  {name}", *cells)
     out.print(table)
     for row in estimate.models:
         basis = f"tokens in by {row.counted_by}; tokens out from {row.output_from}"
-        basis = row.output_from if row.counted_by == row.output_from else basis
-        out.print(Text(f"{row.name} {row.purpose}: {basis}"))
+        further = (
+            f"; further calls (judges, second rounds, further models): {row.further_from}" if row.further_from else ""
+        )
+        out.print(Text(f"{row.name}: {basis}{further}"))
 
 
 def _bounds(estimation: Estimation) -> list[str]:
     """Lines on the bounds of the estimate: prices that are unknown, the ceiling, the time."""
-    estimate, time = estimation.estimate, estimation.estimate.time
+    estimate = estimation.estimate
     unpriced = estimate.unpriced
     lines = [f"the price of {', '.join(unpriced)} is unknown: it is not in this cost"] if unpriced else []
     lines += _ceiling(estimation)
-    if time.seconds is None:
-        lines.append(f"time unknown: {time.bound_by}")
+    if estimate.seconds is None:
+        lines.append(f"time unknown: {estimate.bound_by}")
     elif estimate.calls:
-        low, usual, high = map(duration, time.seconds)
-        lines.append(f"time {usual}, from {low} to {high}, by {time.bound_by}")
+        low, usual, high = map(duration, estimate.seconds)
+        lines.append(f"time {usual}, from {low} to {high}, by {estimate.bound_by}")
     if estimation.late_s is not None:
         lines.append(
             f"that is {duration(estimation.late_s)} beyond the deadline: jobs that are not final then expire; the lane "
@@ -211,41 +175,11 @@ def _price_line(estimate: Estimate) -> str:
     return f"cost {cost(spread.usual)}{bounds}"
 
 
-def deviation_lines(estimate: Estimate, truth: Mapping[str, Any]) -> list[str]:
-    """The estimate of a batch beside the truth so far: a line an amount."""
-    lines = []
-    if truth["final"] < truth["jobs"]:
-        lines.append(f"so far, with {truth['final']:,} of {truth['jobs']:,} jobs final:")
-    for name, spread, words, show in (
-        ("input_tokens", estimate.input_tokens, "tokens in", "{:,.0f}".format),
-        ("output_tokens", estimate.output_tokens, "tokens out", "{:,.0f}".format),
-        ("cost_usd", estimate.cost_usd, "USD", amount),
-    ):
-        used = [row[name] for row in truth["models"]]
-        if spread is not None:
-            real = "an unknown amount" if None in used else show(sum(map(float, used)))
-            lines.append(
-                f"{words}: estimated {show(spread.usual)}, from {show(spread.low)} to {show(spread.high)}; used {real}"
-            )
-    return lines
-
-
 def _remarks(estimation: Estimation) -> list[str]:
-    estimate, lines = estimation.estimate, list[str]()
-    if (truth := estimation.truth) is not None:
-        lines.append(
-            f"it took {duration(truth['seconds'])}; {truth['final']:,} of {count_of(truth['jobs'], 'job')} final"
-        )
-        lines += deviation_lines(estimate, truth)
-    if estimation.trial_calls is not None and estimate.unobserved:
-        lines.append(
-            f"--like tells nothing of {count_of(estimate.unobserved, 'call')}: its batch has "
-            f"{count_of(estimation.trial_calls, 'answered call')}, and an estimate goes by {LEAST_CALLS} or more of the model"
-        )
+    lines, spread = list[str](), estimation.estimate.cost_usd
     if not estimation.history:
         lines.append("there is no ledger here yet to learn from: answers of earlier batches narrow the estimate")
-    spread = estimate.cost_usd
-    if truth is None and estimate.calls >= WORTH_A_TRIAL and spread and spread.high > WIDE * spread.usual:
+    if estimation.estimate.calls >= WORTH_A_TRIAL and spread and spread.high > WIDE * spread.usual:
         lines.append(
             "the bounds are wide. Better after a trial: run a hundred lines as --name trial, then give --like trial"
         )

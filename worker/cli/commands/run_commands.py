@@ -8,7 +8,7 @@ from schemas.batch import BatchStatus
 from tasks.errors import InputError
 from worker.cli import options
 from worker.cli.exits import BAD_INPUT, INCOMPLETE, OK
-from worker.cli.help import MONEY, argument, option
+from worker.cli.help import argument
 from worker.cli.summary import describe, refused_document, sum_up
 from worker.cli.terminal import tell, write_json, write_line
 from worker.cli.whole_run import WholeRun
@@ -32,10 +32,6 @@ def run(
     force: options.Force = False,
     as_json: options.Json = False,
     quiet: options.Quiet = False,
-    dry_run: Annotated[
-        bool,
-        option("Only estimate tokens, cost and time; submit nothing.", "--dry-run", panel=MONEY),
-    ] = False,
 ) -> int:
     """Answer the questions of files, from start to finish.
 
@@ -49,13 +45,6 @@ def run(
             "--resume goes on with a batch as it is: give no FILE, --name, --key, --max-cost-usd, --lane, --escalate, "
             "--not-before, --window, --deadline, --callback-url, --priority, --again or options of a job"
         )
-    if dry_run:
-        if resume is not None:
-            raise InputError("--dry-run estimates files; of a batch: nightdesk estimate --batch BATCH")
-        # Only an estimate pays for the planning of calls.
-        from worker.cli.commands.cost_estimate import estimate_input  # noqa: PLC0415
-
-        return estimate_input(handover.order(files), as_json=as_json, with_workers=workers)
     if not output:
         raise InputError("name where the results go: -o OUT, or - for standard output")
     order = handover.order(files) if resume is None else None
