@@ -43,7 +43,7 @@ def test_stored_answers_are_checked_again_by_a_judge_and_nothing_is_generated(
     before = read_lines(out)
     batch = before[0]["batch_id"]
 
-    done = home.run("recheck", batch, "--judge", "openai:gpt-6-luna", "-o", out)
+    done = home.run("recheck", batch, "--judge", "openai:gpt-6-luna")
     assert done.code == 0, done.err
     again = home.run("results", batch, "-o", out)
     assert again.code == 0, again.err

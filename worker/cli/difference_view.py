@@ -15,15 +15,6 @@ from tasks.policy.difference import Difference, Side
 from worker.cli.console import console, safe, table_of
 from worker.operations.counts import amount, cost, count_of
 
-MARGIN = 60
-"""Characters shown on each side of a difference; the rest of what both answers say is cut."""
-
-MOST_QUOTED = 160
-"""Characters of a quotation or claim."""
-
-MOST_ROWS = 12
-"""Claims, and citations, that are listed."""
-
 _STYLES = {"same": "", "removed": "red", "added": "green"}
 _MARKS = {"same": ("", ""), "removed": ("[-", "-]"), "added": ("{+", "+}")}
 
@@ -39,8 +30,8 @@ def show_difference(out: Console, difference: Difference, headings: tuple[str, s
     else:
         out.print(Text("Answer: [-only before-] {+only after+}", style="bold"))
         out.print(Padding(_answer(difference), (0, 0, 0, 2)))
-    _list(out, "Claims that differ", list(_claim_rows(difference)))
-    _list(out, "Citations that differ", list(_citation_rows(difference)))
+    for row in _claim_rows(difference):
+        out.print(row)
 
 
 def _facts(difference: Difference, headings: tuple[str, str]) -> Table:
@@ -102,23 +93,13 @@ def _cost(difference: Difference) -> str:
 
 
 def _answer(difference: Difference) -> Text:
-    """Both texts in one; what they have in common is cut in its middle."""
+    """Both texts in one."""
     text = Text()
-    last = len(difference.words) - 1
-    for place, (kind, piece) in enumerate(difference.words):
+    for kind, piece in difference.words:
         opening, closing = _MARKS[kind]
-        excerpt = _middle_cut(piece, at_start=place == 0, at_end=place == last) if kind == "same" else piece
-        body = excerpt.rstrip() if kind != "same" else excerpt
-        text.append(safe(f"{opening}{body}{closing}{excerpt[len(body) :]}", _STYLES[kind]))
+        body = piece.rstrip() if kind != "same" else piece
+        text.append(safe(f"{opening}{body}{closing}{piece[len(body) :]}", _STYLES[kind]))
     return text
-
-
-def _middle_cut(text: str, *, at_start: bool, at_end: bool) -> str:
-    if len(text) <= 2 * MARGIN + 10:
-        return text
-    before = "" if at_start else text[:MARGIN].rsplit(" ", 1)[0]
-    after = "" if at_end else text[-MARGIN:].split(" ", 1)[-1]
-    return f"{before} … {after}"
 
 
 def _claim_rows(difference: Difference) -> Iterator[Text]:
@@ -126,30 +107,7 @@ def _claim_rows(difference: Difference) -> Iterator[Text]:
         mark, style = ("~", "yellow") if before and after else ("-", "red") if before else ("+", "green")
         verdicts = " -> ".join(claim.verdict.value for claim in (before, after) if claim)
         if claim := after or before:
-            yield Text.assemble((f"{mark} {verdicts}: ", style), safe(_shortened(claim.text)))
-
-
-def _citation_rows(difference: Difference) -> Iterator[Text]:
-    sides = (("-", "red", difference.former_citations), ("+", "green", difference.new_citations))
-    for mark, style, citations in sides:
-        for citation in citations:
-            head = f"{mark} source {citation.source_index + 1}: "
-            yield Text.assemble((head, style), safe(f"“{_shortened(citation.quoted_text)}”"))
-
-
-def _shortened(text: str) -> str:
-    words = " ".join(text.split())
-    return words if len(words) <= MOST_QUOTED else f"{words[: MOST_QUOTED - 1]}…"
-
-
-def _list(out: Console, title: str, rows: list[Text]) -> None:
-    if not rows:
-        return
-    out.print(Text(title, style="bold"))
-    for row in rows[:MOST_ROWS]:
-        out.print(Padding(row, (0, 0, 0, 2)))
-    if len(rows) > MOST_ROWS:
-        out.print(Text(f"  and {len(rows) - MOST_ROWS} more: --json lists all"))
+            yield Text.assemble((f"{mark} {verdicts}: ", style), safe(claim.text))
 
 
 def show_comparison(comparison: Comparison, names: tuple[str, str] = ("A", "B"), out: Console | None = None) -> None:

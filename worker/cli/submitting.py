@@ -17,7 +17,7 @@ from worker.operations.answerers import Answerers
 from worker.operations.counts import count_of
 from worker.operations.file_intake import InputOrder
 from worker.operations.file_submission import Submission
-from worker.operations.preflight import NOTHING, check_models, disk_line, first_jobs, judges_line, models_line
+from worker.operations.preflight import NOTHING, check_models, first_jobs, judges_line, models_line
 from worker.settings import Settings
 
 
@@ -60,22 +60,9 @@ def new_submission(
     return submission
 
 
-def announce(settings: Settings, submission: Submission, answerers: Answerers, *, quiet: bool) -> None:
-    """Says who answers the first jobs of some files at what price, and warns of a disk that is too full for them.
-
-    Args:
-        settings: of this process.
-        submission: with at least one valid job.
-        answerers: of its jobs.
-        quiet: say nothing but warnings.
-
-    Raises: ConfigurationError for what every call would meet.
-    """
+def announce(submission: Submission, answerers: Answerers) -> None:
+    """Says who answers the first jobs of some files at what price; raises ``ConfigurationError`` for what every call would meet."""
     jobs = first_jobs(submission.first_jobs)
-    if line := disk_line(settings, submission.intake.order.files, jobs):
-        warn(line)
-    if quiet or not (jobs.configs or jobs.judges):
-        return
     why = f", {answerers.why}" if answerers.why else ""
     for kind in answerers.kinds:
         for line in (

@@ -211,16 +211,16 @@ def _lines_of_batch(report: Report, status: BatchStatus, output: str) -> list[st
     lines += failure_lines(status.batch_id, report.failures)
     if holds := held_lines(status, report.lanes):
         lines += [*holds, f"then go on with: nightdesk run --resume {status.batch_id} -o {output}"]
-    return lines + _open_lines(status, output)
+    return lines + _open_lines(status)
 
 
-def _open_lines(status: BatchStatus, output: str) -> list[str]:
+def _open_lines(status: BatchStatus) -> list[str]:
     """The answers of which words leave claims open, and who may read them."""
     if not (unverified := status.outcomes.get(Outcome.UNVERIFIED)):
         return []
     return [
         f"words leave claims of {count_of(unverified, 'answer')} open; to read them: nightdesk report {status.batch_id}",
-        f"or let a judge read them: nightdesk recheck {status.batch_id} --judge PROVIDER -o {output}",
+        f"or let a judge read them: nightdesk recheck {status.batch_id} --judge PROVIDER",
     ]
 
 

@@ -96,7 +96,8 @@ class WholeRun:
             if submission.empty:
                 return self._nothing_submitted(submission.intake.refused)
             self.submission = submission
-            announce(settings, submission, self.answerers, quiet=self.quiet)
+            if not self.quiet:
+                announce(submission, self.answerers)
             looks = submission.may_be_known and (not settings.embedded() or has_ledger(settings))
             if self.preflight and not looks:
                 ask_models(settings, submission, self.answerers)

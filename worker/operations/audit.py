@@ -87,32 +87,19 @@ async def job_of(ledger: PostgresLedger, job_or_batch: UUID, name: str = "") -> 
     return None
 
 
+JOB = (
+    "job_id", "batch_id", "tenant", "position", "custom_id", "state", "step", "run", "round", "outcome", "held_reason",
+    "created_at", "scheduled_at", "started_at", "finished_at", "published_at", "erased_at", "cost_usd", "replay_of",
+)  # fmt: skip
+"""Of a job itself, for programs and people."""
+
+
 def to_json(audit: Audit) -> dict[str, Any]:
     """The whole audit, for programs."""
     detail, view, messages = audit.detail, audit.detail.view, audit.messages
     return {
         "result": audit.result.model_dump(mode="json"),
-        "job": {
-            "job_id": view.job_id,
-            "batch_id": view.batch_id,
-            "tenant": view.tenant,
-            "position": view.position,
-            "custom_id": view.custom_id,
-            "state": view.state,
-            "step": view.step,
-            "run": view.run,
-            "round": view.round,
-            "outcome": view.outcome,
-            "held_reason": view.held_reason,
-            "created_at": view.created_at,
-            "scheduled_at": view.scheduled_at,
-            "started_at": view.started_at,
-            "finished_at": view.finished_at,
-            "published_at": view.published_at,
-            "erased_at": view.erased_at,
-            "cost_usd": view.cost_usd,
-            "replay_of": view.replay_of,
-        },
+        "job": {name: getattr(view, name) for name in JOB},
         "request": view.request.model_dump(mode="json"),
         "messages": messages and {
             "sha256": messages.sha256,

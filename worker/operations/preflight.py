@@ -1,10 +1,9 @@
-"""Makes sure, before anything is submitted, that the first jobs can be answered: provider, key, model, price, disk."""
+"""Makes sure, before anything is submitted, that the first jobs can be answered: provider, key, model, price."""
 
 import json
 from collections.abc import Callable, Iterable, Sequence
 from decimal import Decimal
 from importlib import import_module
-from pathlib import Path
 from typing import NamedTuple
 
 from schemas.failure import FailureKind
@@ -13,27 +12,10 @@ from schemas.job import GenerationConfig, JobRequest
 from schemas.model_call import Usage
 from tasks.errors import ConfigurationError, ServiceUnavailable
 from tasks.ports import NewJob, Provider, Turn
-from worker.ledger.packing import LEAST_BYTES
-from worker.operations.free_disk import LEAST_FREE, free_bytes, megabytes
 from worker.provider_settings import ProviderKind
 from worker.providers.registry import ConfiguredProviders
 from worker.providers.vendors import CLOUDS, VENDORS
 from worker.settings import Settings
-
-JOB_BYTES = 10_000
-"""On disk beside the request: call, answer, record, indexes (bench/notebook.md: 6 to 9 KB with an answer of 1 KB)."""
-
-REQUEST_SHARE = 1.2
-"""Bytes of a stored request on disk, by those of its JSON."""
-
-PACKED_SHARE = 0.6
-"""The same where its sources are packed (bench/notebook.md: 0.4)."""
-
-LOG_BYTES = 1 << 30
-"""Most that PostgreSQL's own log takes beside."""
-
-PACKED = 4
-"""Times that a packed file grows, about."""
 
 NOTHING = "Nothing was submitted; --no-preflight submits without asking"
 
@@ -52,10 +34,6 @@ class FirstJobs(NamedTuple):
     """Of those that call a model, each once."""
     judges: Sequence[str | None]
     """Those that jobs ask for, each once; None: the judge of the settings."""
-    lines_bytes: float
-    """Mean size of their lines, about."""
-    disk_bytes: float
-    """Mean size of their requests on disk."""
 
 
 def first_jobs(jobs: Sequence[NewJob]) -> FirstJobs:
@@ -64,10 +42,7 @@ def first_jobs(jobs: Sequence[NewJob]) -> FirstJobs:
     called = [request.config for request in requests if not request.check_only]
     configs = {(each.provider, each.model, each.fallbacks, each.lane): each for each in called}
     judges = dict.fromkeys(each.config.judge for each in requests if CheckerName.JUDGE in each.config.checkers)
-    texts = sum(100 + len(each.query) + sum(len(source.content) + 30 for source in each.context) for each in requests)
-    sizes = [len(job.request) for job in jobs]
-    disk_bytes = sum(size * (PACKED_SHARE if size >= LEAST_BYTES else REQUEST_SHARE) for size in sizes)
-    return FirstJobs(tuple(configs.values()), tuple(judges), texts / len(jobs), disk_bytes / len(jobs))
+    return FirstJobs(tuple(configs.values()), tuple(judges))
 
 
 # ---- who answers -----------------------------------------------------------------------------------------------------
@@ -249,32 +224,3 @@ def _as_chat(providers: ConfiguredProviders, settings: Settings, name: str, mode
         f"the server at {providers.address(name)} answers chat completions, and not OpenAI's Responses API. "
         f"Set NIGHTDESK_PROVIDERS='{setting}'"
     )
-
-
-# ---- room for the jobs -----------------------------------------------------------------------------------------------
-
-
-def disk_line(settings: Settings, files: Sequence[str], jobs: FirstJobs, free: int | None = None) -> str:
-    """A warning that the embedded PostgreSQL may get too little disk for the jobs of some files; else empty."""
-    if not settings.embedded():
-        return ""
-    size = sum(_size(Path(name)) for name in files)
-    count = size / max(jobs.lines_bytes, 1)
-    needed = count * (JOB_BYTES + jobs.disk_bytes)
-    needed += min(LOG_BYTES, needed)
-    free = free_bytes(settings) if free is None else free
-    if free >= needed + LEAST_FREE:
-        return ""
-    return (
-        f"these jobs need about {megabytes(needed)} on the disk of {settings.home}, {megabytes(LEAST_FREE)} should stay free for "
-        f"PostgreSQL itself, and {megabytes(free)} are free: make room, or move NIGHTDESK_HOME to a larger disk"
-    )
-
-
-def _size(path: Path) -> int:
-    """Bytes of a file as it is unpacked, about; 0 for what has no size, such as standard input."""
-    if not path.is_file():
-        return 0
-    with path.open("rb") as file:
-        packed = file.read(4).startswith((b"\x1f\x8b", b"PAR1"))
-    return path.stat().st_size * (PACKED if packed else 1)

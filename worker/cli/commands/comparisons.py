@@ -25,7 +25,7 @@ from worker.ledger.postgres import PostgresLedger
 from worker.operations.audit import job_of
 from worker.operations.counts import count_of
 from worker.operations.file_submission import wake
-from worker.operations.job_difference import differences, document
+from worker.operations.job_difference import differences
 from worker.operations.replay import ReplayOrder, ReplayPlan, ReplayReceipt, replay_plan, write_replay
 from worker.settings import load_settings
 
@@ -203,7 +203,6 @@ def _document(done: _Done) -> dict[str, Any]:
             {"position": each.position, "custom_id": each.custom_id, "message": each.message} for each in done.refused
         ],
         "comparison": comparison_document(done.comparison) if done.pairs else None,
-        "pairs": [document(pair) for pair in done.pairs],
     }
 
 
@@ -247,7 +246,8 @@ def _compare_jobs(difference: Difference, *, as_json: bool) -> int:
     if difference.first.view.request.query.strip() != difference.second.view.request.query.strip():
         warn("the two jobs ask different questions")
     if as_json:
-        write_json(document(difference))
+        results = {name: side.result.model_dump(mode="json") for name, side in vars(difference).items()}
+        write_json({"differs": difference.differs, "same_messages": difference.same_messages, **results})
     else:
         show_difference(console(), difference)
     return OK if difference.final else INCOMPLETE

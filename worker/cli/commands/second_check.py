@@ -17,15 +17,13 @@ from worker.cli.commands.job_commands import as_operator, job_pages
 from worker.cli.difference_view import show_comparison
 from worker.cli.exits import INCOMPLETE, OK
 from worker.cli.help import option
-from worker.cli.outfile import check_output
 from worker.cli.progress import reporting
 from worker.cli.session import session
 from worker.cli.terminal import tell, warn
-from worker.cli.waiting import BatchRun, Watch
+from worker.cli.waiting import Watch
 from worker.operations import job_changes
 from worker.operations.counts import count_of
 from worker.operations.operator import JobPages, Operator
-from worker.operations.result_lines import Tally
 from worker.settings import load_settings
 
 
@@ -36,9 +34,6 @@ def recheck(
         str | None, option("structure,lexical,judge; default: each job's own.", metavar="LAYERS")
     ] = None,
     judge: options.Judge = None,
-    output: Annotated[
-        str | None, option("Where the new results go, as JSON lines.", "--output", "-o", metavar="OUT")
-    ] = None,
     quiet: options.Quiet = False,
 ) -> int:
     """Check the answers of a batch again, as they came from the model, and say what that changes.
@@ -49,8 +44,6 @@ def recheck(
     """
     settings = load_settings()
     change = Recheck(checkers=_layers(checkers, tuple(settings.checkers)), judge=judge, id=uuid7())
-    if output is not None:
-        check_output(output)
     again = (
         f"The workers finish the rechecks that have started: 'nightdesk watch {batch_id}'. 'nightdesk recheck {batch_id}' takes all "
         "jobs that are final by then, those that were rechecked meanwhile too"
@@ -61,16 +54,14 @@ def recheck(
         job_pages("rechecked", reporter, again=again) as pages,
     ):
 
-        def work(operator: Operator) -> Coroutine[Any, Any, tuple[Comparison, int, Tally]]:
+        def work(operator: Operator) -> Coroutine[Any, Any, tuple[Comparison, int]]:
             watch = Watch(opened, operator.ledger, reporter, check_only=True)
-            return _recheck(operator, BatchRun(watch, batch_id, lines=()), change, output, pages)
+            return _recheck(operator, watch, batch_id, change, pages)
 
-        comparison, broken, tally = as_operator(opened, work)
+        comparison, broken = as_operator(opened, work)
     if not quiet:
         show_comparison(comparison, ("before", "after"), Console(stderr=True, highlight=False))
-        tell(f"{count_of(comparison.pairs, 'answer')} checked again")
-        if output is not None:
-            tell(f"{count_of(tally.lines, 'result')} written to {output}")
+        tell(f"{count_of(comparison.pairs, 'answer')} checked again; the results: nightdesk results {batch_id}")
     return INCOMPLETE if comparison.unfinished or broken or pages.refused else OK
 
 
@@ -86,11 +77,10 @@ def _layers(names: str | None, own: Sequence[str]) -> tuple[CheckerName | str, .
 
 
 async def _recheck(
-    operator: Operator, run: BatchRun, change: Recheck, output: str | None, pages: JobPages
-) -> tuple[Comparison, int, Tally]:
+    operator: Operator, watch: Watch, batch_id: UUID, change: Recheck, pages: JobPages
+) -> tuple[Comparison, int]:
     """The answers before and after, and the number of those of which a layer that was asked for gave no verdicts."""
-    batch_id, reading = run.batch_id, operator.ledger.reading
-    assert batch_id is not None
+    reading = operator.ledger.reading
     await reading.batch_status(batch_id)
     before: dict[UUID, Merit] = {}
     unfinished = 0
@@ -103,8 +93,8 @@ async def _recheck(
             f"{count_of(unfinished, 'job of the batch is', 'jobs of the batch are')} not final yet; left to the first check"
         )
     rechecked = set(await job_changes.recheck(operator, list(before), change, pages))
-    await run.watch.staff()
-    await run.wait()
+    await watch.staff()
+    await watch.wait(batch_id)
     comparison, broken = Comparison(), 0
     async for view in reading.batch_views(batch_id):
         if view.job_id not in rechecked:
@@ -114,5 +104,4 @@ async def _recheck(
         else:
             comparison.unfinished += 1
         broken += bool(view.record and view.record.grounding and view.record.grounding.failed_checkers)
-    run.lines = None
-    return comparison, broken, await run.write(output) if output is not None else Tally()
+    return comparison, broken
