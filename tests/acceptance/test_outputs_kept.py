@@ -69,9 +69,8 @@ def test_no_command_writes_over_a_file_of_anything_else(tmp_path: Path) -> None:
         for number, arguments in enumerate(
             (
                 ["results", batch],
-                ["results", batch, "--failed"],
                 ["report", batch],
-                ["labels", "export"],
+                ["label", "export"],
                 ["check", write_lines(tmp_path / "check.jsonl", [question(2, response="It lasts 4 years. [1]")])],
                 ["run", write_lines(tmp_path / "other.jsonl", [question(3)])],
             ),

@@ -19,11 +19,6 @@ from tasks.raw_jobs.names import field_of, is_field, plan_names
 from tasks.raw_jobs.printed import structure, structure_of
 from worker.operations.json_lines import json_fault
 
-EXPORT_MARK = "failed_"
-"""Begins the columns that an export of failed jobs adds; a rerun of it leaves them out."""
-
-_EXPORTED = f"{EXPORT_MARK}kind"
-
 _JSON_FIELDS = frozenset({"config", "metadata", "conversation_history", "aggregate", "priority"})
 """Fields whose cells in a table of text hold JSON."""
 
@@ -121,7 +116,7 @@ class JobMaker:
     cells: bool = False
     """Values are cells of a table, to be read by their field; else values of JSON."""
     text: bool = False
-    """Cells are text alone; an export of failed jobs made them harmless for spreadsheets."""
+    """Cells are text alone."""
     _plans: dict[tuple[str, ...], dict[str, str]] = field(default_factory=dict)
     """By the keys of rows the field of each key, with its member after a point; none: the rows are jobs as they are."""
     _announced: set[tuple[str, str]] = field(default_factory=set)
@@ -141,8 +136,6 @@ class JobMaker:
             plan = self._planned(keys)
         if not plan:
             return raw
-        if self.text and _EXPORTED in raw:
-            raw = {key: restore(each) if isinstance(each, str) else each for key, each in raw.items()}
         job = self._apply(plan, raw)
         if self.cells and isinstance(about := job.get("metadata"), dict) and (long := longest_in(about)):
             job["metadata"] = {key: each for key, each in about.items() if key not in long}
@@ -247,8 +240,6 @@ MOST_PLANS = 1_000
 def _plan(keys: Sequence[str], columns: ColumnMap, *, check_only: bool, cells: bool) -> dict[str, str]:
     named = {column: target for target, names in columns.columns.items() for column in names if column in keys}
     rest = [key for key in keys if key not in named]
-    if _EXPORTED in rest:
-        rest = [key for key in rest if not key.startswith(EXPORT_MARK)]
     fields = plan_names(rest, check_only=check_only, elsewhere=set(named.values()))
     targets = dict(named)
     for key in rest:
@@ -272,10 +263,7 @@ def name_main(columns: ColumnMap, headings: Collection[str], *, check_only: bool
 # ---- cells that a spreadsheet could run ------------------------------------------------------------------------------
 
 _FORMULA = re.compile(r"['\s]*[=+\-@\t\r\n\uff1d\uff0b\uff0d\uff20]")
-"""Beginning of a cell that a spreadsheet takes for a formula, or that stands for one that was made harmless.
-
-Some leave out the blanks before it.
-"""
+"""Beginning of a cell that a spreadsheet takes for a formula; some leave out the blanks before it."""
 
 
 def harmless(cell: str) -> str:
@@ -285,15 +273,6 @@ def harmless(cell: str) -> str:
     ("'=1+1", "''=1", "' =1", '1+1')
     """
     return f"'{cell}" if _FORMULA.match(cell) else cell
-
-
-def restore(cell: str) -> str:
-    """The text that ``harmless`` made a cell of.
-
-    >>> restore("'=1+1"), restore("''=1"), restore("'tis")
-    ('=1+1', "'=1", "'tis")
-    """
-    return cell[1:] if cell.startswith("'") and _FORMULA.match(cell) else cell
 
 
 # ---- cells -----------------------------------------------------------------------------------------------------------

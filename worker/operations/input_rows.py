@@ -203,8 +203,8 @@ def _form_of_objects(content: str, title: str) -> Form:
 
 def _refuse_results(title: str) -> NoReturn:
     raise InputError(
-        f"{title} holds no jobs: it holds results. Give the file of the questions; failed jobs as one: "
-        "nightdesk results BATCH --failed -o FILE"
+        f"{title} holds no jobs: it holds results. Give the file of the questions; of the same one only lines that "
+        "failed or changed are asked again"
     )
 
 

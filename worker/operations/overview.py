@@ -201,7 +201,7 @@ _REMEDIES = {
 def remedy(batch_id: UUID, kind: FailureKind) -> str:
     """The remedy for jobs of a batch that failed for a cause."""
     again = f"nightdesk retry {batch_id} --cause {kind.value}"
-    change = f"; to change the jobs themselves, run the file of: nightdesk results {batch_id} --failed -o failed.jsonl"
+    change = "; or correct the lines in their file and run it again: those with an answer keep it"
     return _REMEDIES.get(kind, "try them again: {again}").format(again=again, change=change)
 
 

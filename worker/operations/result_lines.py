@@ -20,7 +20,7 @@ from worker.ledger.pages import in_pages
 from worker.ledger.postgres import PostgresLedger
 from worker.ledger.result_documents import rendered
 from worker.operations.file_form import FileForm
-from worker.operations.row_files import JOB_COLUMNS, RESULT_COLUMNS, failed_row, result_row, writing_rows
+from worker.operations.row_files import result_row, writing_rows
 
 PAGE = 200
 """Lines read at a time whose jobs stand in other batches."""
@@ -96,27 +96,13 @@ def page_writer(file: IO[bytes], form: FileForm) -> Iterator[Callable[[Sequence[
         # As they are: they need not be read for that.
         yield lambda contents: file.write(b"\n".join([*contents, b""]))
     else:
-        with writing_rows(file, form, RESULT_COLUMNS) as write:
+        with writing_rows(file, form) as write:
 
             def write_page(contents: Sequence[bytes]) -> None:
                 for content in contents:
                     write(result_row(content))
 
             yield write_page
-
-
-async def write_failed(
-    file: IO[bytes], ledger: PostgresLedger, batch_id: UUID, form: FileForm = FileForm.JSONL
-) -> Tally:
-    """Writes the jobs of a batch that ended without an answer, as rows of input with the reason."""
-    tally = Tally()
-    with writing_rows(file, form, JOB_COLUMNS) as write:
-        async for view in ledger.reading.batch_views(batch_id):
-            if (row := failed_row(view)) is not None:
-                write(row)
-                tally.lines += 1
-                tally.states[view.state.value] += 1
-    return tally
 
 
 class Wish(NamedTuple):

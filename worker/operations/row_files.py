@@ -1,23 +1,20 @@
-"""Writes rows as JSON lines, CSV or Parquet, as a stream: results, and failed jobs to be asked again."""
+"""Writes results as CSV or Parquet, as a stream."""
 
 import csv
 import io
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import IO, Annotated, Any, Union, assert_never, get_args, get_origin
+from typing import IO, Annotated, Any, Union, get_args, get_origin
 
 import orjson
 from pydantic import BaseModel
 
-from schemas.job import JobRequest
 from schemas.record import JobResult
-from schemas.states import JobState
 from tasks.errors import InputError
-from tasks.ports import JobView
 from worker.operations.file_form import FileForm
-from worker.operations.input_columns import EXPORT_MARK, harmless
+from worker.operations.input_columns import harmless
 
 PARQUET_ROWS = 500
 """Rows of a row group; a few megabytes."""
@@ -58,19 +55,6 @@ RESULT_COLUMNS = (
 )  # fmt: skip
 """Of a table of results; lists and objects are JSON in a cell."""
 
-_REASONS = [f"{EXPORT_MARK}{name}" for name in ("state", "kind", "message", "job_id", "batch_id")]
-
-JOB_COLUMNS = (
-    "custom_id", "query", "context", "response", "config", "system_instructions", "conversation_history",
-    "retrieval_record_id", "trace_id", "request_id", "intent", "aggregate", "priority", "metadata", *_REASONS,
-)  # fmt: skip
-"""Of a table of failed jobs; what begins with the mark of an export is left out when it is read as input."""
-
-_ENDED = frozenset({JobState.FAILED, JobState.EXPIRED, JobState.CANCELLED})
-
-_OF_ITS_TIME = {"idempotency_key", "message_id", "scheduled_at", "deadline"}
-"""Fields that would name the first job again, or are over."""
-
 
 def result_row(content: bytes) -> dict[str, Any]:
     """A result as a row of a table."""
@@ -79,43 +63,24 @@ def result_row(content: bytes) -> dict[str, Any]:
     return {**row, "failure_kind": failure.get("kind"), "failure_message": failure.get("message")}
 
 
-def failed_row(view: JobView) -> dict[str, Any] | None:
-    """A job that ended without an answer, as a row of input with the reason; None for another job, or an erased one."""
-    if view.state not in _ENDED or view.erased_at is not None:
-        return None
-    failure = view.record.failure if view.record is not None else None
-    # Without its sources it would be another question: such a row names the job, and is refused as input.
-    row = {"custom_id": view.custom_id}
-    if view.unreadable is None:
-        row = view.request.model_dump(mode="json", exclude_defaults=True, exclude=_OF_ITS_TIME)
-    state = view.state.value
-    kind, message = (failure.kind.value, failure.message) if failure else (state, "")
-    return {**row, **dict(zip(_REASONS, (state, kind, message, str(view.job_id), str(view.batch_id)), strict=True))}
-
-
 # ---- forms -----------------------------------------------------------------------------------------------------------
 
 
 @contextmanager
-def writing_rows(file: IO[bytes], form: FileForm, columns: Sequence[str]) -> Iterator[WriteRow]:
-    """A function that writes one row to a file; all are written when the block ends."""
-    match form:
-        case FileForm.JSONL:
-            yield lambda row: file.write(orjson.dumps(row) + b"\n")
-        case FileForm.CSV:
-            # With a byte order mark, by which spreadsheets know UTF-8.
-            text = io.TextIOWrapper(file, "utf-8-sig", newline="", write_through=True)
-            try:
-                rows = csv.writer(text)
-                rows.writerow(columns)
-                yield lambda row: rows.writerow([_cell(row.get(name)) for name in columns])
-            finally:
-                text.detach()
-        case FileForm.PARQUET:
-            with _parquet(file, columns) as add:
-                yield add
-        case _:
-            assert_never(form)
+def writing_rows(file: IO[bytes], form: FileForm) -> Iterator[WriteRow]:
+    """A function that writes one row to a table; all are written when the block ends."""
+    if form is FileForm.PARQUET:
+        with _parquet(file) as add:
+            yield add
+        return
+    # With a byte order mark, by which spreadsheets know UTF-8.
+    text = io.TextIOWrapper(file, "utf-8-sig", newline="", write_through=True)
+    try:
+        rows = csv.writer(text)
+        rows.writerow(RESULT_COLUMNS)
+        yield lambda row: rows.writerow([_cell(row.get(name)) for name in RESULT_COLUMNS])
+    finally:
+        text.detach()
 
 
 def _cell(value: Any) -> Any:
@@ -127,13 +92,13 @@ def _cell(value: Any) -> Any:
 
 
 @contextmanager
-def _parquet(file: IO[bytes], columns: Sequence[str]) -> Iterator[WriteRow]:
+def _parquet(file: IO[bytes]) -> Iterator[WriteRow]:
     """A Parquet file that grows by row groups."""
     # Forty megabytes that only this form needs.
     import pyarrow as pa  # noqa: PLC0415
     from pyarrow import parquet  # noqa: PLC0415
 
-    schema = pa.schema([(name, _arrow_type(pa, _annotation(name))) for name in columns])
+    schema = pa.schema([(name, _arrow_type(pa, _annotation(name))) for name in RESULT_COLUMNS])
     writer = parquet.ParquetWriter(file, schema, compression="zstd")
     rows: list[dict[str, Any]] = []
 
@@ -153,9 +118,7 @@ def _parquet(file: IO[bytes], columns: Sequence[str]) -> Iterator[WriteRow]:
 
 def _annotation(name: str) -> Any:
     """The type of a column as the contract has it; a text for those that are of the table alone."""
-    return next(
-        (model.model_fields[name].annotation for model in (JobResult, JobRequest) if name in model.model_fields), str
-    )
+    return JobResult.model_fields[name].annotation if name in JobResult.model_fields else str
 
 
 def _arrow_type(pa: Any, annotation: Any) -> Any:

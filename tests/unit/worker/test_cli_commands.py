@@ -88,12 +88,6 @@ def test_a_home_that_is_a_file_is_named_with_its_setting(
     assert "is a file: set it to a directory of yours" in printed
 
 
-@pytest.mark.parametrize(("word", "command"), [("list", "status"), ("labels", "label"), ("resume", "release")])
-def test_an_earlier_name_of_a_command_goes_on(word: str, command: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.run([word, "--help"]) == 0
-    assert f"nightdesk {command} " in capsys.readouterr().out
-
-
 def test_the_help_of_a_run_begins_with_what_everybody_needs(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.run(["run", "--help"]) == 0
     titles = re.split(r"^(\S.*):$", capsys.readouterr().out, flags=re.MULTILINE)

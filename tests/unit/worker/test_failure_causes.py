@@ -1,4 +1,4 @@
-"""The remedy for failed jobs is a command that runs them again, or the one that gives them back as input."""
+"""The remedy for failed jobs is a command that runs them again, or the correction of their lines."""
 
 from uuid import UUID
 
@@ -16,5 +16,5 @@ def test_each_cause_but_a_defect_names_retry(kind: K) -> None:
 
 
 @pytest.mark.parametrize("kind", [K.INVALID_REQUEST, K.CONTEXT_EXCEEDED, K.NOT_FOUND])
-def test_jobs_that_need_a_change_come_back_as_input(kind: K) -> None:
-    assert f"nightdesk results {BATCH} --failed -o failed.jsonl" in remedy(BATCH, kind)
+def test_jobs_that_need_a_change_are_corrected_in_their_file(kind: K) -> None:
+    assert "correct the lines in their file and run it again" in remedy(BATCH, kind)

@@ -16,7 +16,7 @@ from pyarrow import parquet
 from tasks.errors import InputError
 from tasks.ports import NewBatch
 from worker.operations.file_intake import InputOrder, Intake
-from worker.operations.input_columns import ColumnMap, harmless, restore
+from worker.operations.input_columns import ColumnMap
 
 ROWS = [
     {"id": "a", "question": "When is rent due?", "documents": ["On the first day."], "reference": "the first"},
@@ -267,18 +267,6 @@ def test_an_array_beyond_measure_is_refused_with_the_cure(tmp_path: Path, monkey
     monkeypatch.setattr("worker.operations.input_rows.MOST_JSON_BYTES", 10)
     with pytest.raises(InputError, match="larger than the 10 bytes of an array"):
         Read(file(tmp_path, json.dumps(ROWS)))
-
-
-def test_an_export_of_failed_jobs_is_read_as_it_was_before_it_was_made_harmless(tmp_path: Path) -> None:
-    queries = ["=1+1", " =1", "' =1", "'=x", "@all", "-5", "'tis", "plain"]
-    rows = [
-        {"query": harmless(query), "context": "x", "failed_kind": "internal", "failed_message": "m"}
-        for query in queries
-    ]
-    read = Read(file(tmp_path, table(rows)))
-    assert [each["query"] for each in read.requests] == queries
-    assert all(each["metadata"] == {} for each in read.requests)
-    assert [restore(harmless(query)) for query in queries] == queries
 
 
 def lines(*rows: dict[str, Any]) -> str:

@@ -1,14 +1,12 @@
-"""Results and failed jobs as tables: columns, cells that no spreadsheet runs, and failed jobs read back as input."""
+"""Results as tables: columns, and cells that no spreadsheet runs."""
 
 import asyncio
 import csv
 import io
 import json
-from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
 
-import orjson
 import pytest
 
 from schemas.record import JobResult
@@ -17,8 +15,7 @@ from tasks.ports import NewBatch, NewJob, Refused
 from tasks.submit import new_job, parse_request
 from tests.lent_ledger import LentLedger
 from worker.operations.file_form import FileForm
-from worker.operations.file_intake import InputOrder, Intake
-from worker.operations.result_lines import write_failed, write_results
+from worker.operations.result_lines import write_results
 from worker.operations.row_files import RESULT_COLUMNS, form_of
 
 
@@ -57,28 +54,6 @@ def test_results_become_rows_with_json_in_cells_and_no_formula() -> None:
     assert (first["confidence"], first["truncated"], first["claims"]) == ("", "false", "")
     assert (refused["failure_kind"], refused["job_id"]) == ("invalid_request", "")
     assert refused["failure_message"] == "in.csv, line 3: not valid"
-
-
-@pytest.mark.parametrize("form", [FileForm.CSV, FileForm.JSONL])
-def test_jobs_without_an_answer_are_written_as_the_input_that_asks_them_again(tmp_path: Path, form: FileForm) -> None:
-    fields = {
-        "query": "-5 or 'x'?", "custom_id": "a", "idempotency_key": "once", "metadata": {"n": 1}, "priority": 2,
-        "context": [{"content": "=A1\nü", "title": "T", "relevance_score": 0.5}, "two"],
-        "config": {"temperature": 0.5, "provider": "extractive"}, "conversation_history": [["q", "a"]],
-    }  # fmt: skip
-    ledger, batch_id = ledger_of(new(0, **fields), new(1))
-    asyncio.run(ledger.actions.cancel_batch(batch_id, "me"))
-    path = tmp_path / "failures"
-    with path.open("wb") as file:
-        assert asyncio.run(write_failed(file, ledger, batch_id, form)).lines == 2
-
-    intake = Intake(InputOrder([str(path)], strict=True), NewBatch(id=uuid4(), tenant="default"))
-    again, second = (orjson.loads(job.request) for job in intake.jobs())
-
-    first = orjson.loads(new(0, **fields).request)
-    assert again == {**first, "idempotency_key": None}
-    assert second["query"] == "Question 1?"
-    assert not intake.warnings, "the reasons are no metadata"
 
 
 def test_the_form_is_named_or_told_by_the_suffix() -> None:

@@ -1,12 +1,9 @@
 """``nightdesk results`` and ``report``: stored results of a batch, and a batch on one page."""
 
 import sys
-from collections.abc import Iterator
 from typing import Annotated
-from uuid import UUID
 
 from tasks.errors import InputError
-from tasks.ports import Refused
 from worker.cli import options
 from worker.cli.exits import INCOMPLETE, OK
 from worker.cli.help import option
@@ -20,8 +17,7 @@ from worker.cli.waiting import BatchRun, Watch
 from worker.ledger.postgres import PostgresLedger
 from worker.operations.batch_report import collect, document
 from worker.operations.counts import count_of
-from worker.operations.file_form import FileForm
-from worker.operations.result_lines import Tally, write_failed
+from worker.operations.result_lines import Tally
 from worker.operations.row_files import form_of
 
 
@@ -35,10 +31,6 @@ def results(
     with_sources: WithSources = False,
     with_confidence: WithConfidence = False,
     form: options.Form = None,
-    failed: Annotated[
-        bool,
-        option("Write the jobs that ended without an answer instead, with the reason, as input for 'run'.", "--failed"),
-    ] = False,
     quiet: options.Quiet = False,
 ) -> int:
     """Write the results of a batch, in the order of its input.
@@ -49,12 +41,6 @@ def results(
     styling = Styling(citation_style, output_format, with_sources, with_confidence)
     check_output(output)
     form = form_of(output, form)
-    if failed:
-        if wait or styling != Styling():
-            raise InputError(
-                "--failed writes jobs, not answers: leave the other options out, but -o, --format and --quiet"
-            )
-        return _export_failed(batch_id, output, form, quiet=quiet)
 
     async def write(ledger: PostgresLedger) -> Tally:
         run = BatchRun(Watch(opened, ledger, reporter), batch_id)
@@ -70,33 +56,6 @@ def results(
         if output == STDOUT and sys.stdout.isatty():
             tell(f"to read them: nightdesk report {batch_id}")
     return OK if tally.all_well else INCOMPLETE
-
-
-def _export_failed(batch_id: UUID, output: str, form: FileForm, *, quiet: bool) -> int:
-    async def export(ledger: PostgresLedger) -> tuple[Tally, int]:
-        await ledger.reading.batch_status(batch_id)
-        with writing(output) as file:
-            tally = await write_failed(file, ledger, batch_id, form)
-        lines = [line async for line in ledger.reading.input_lines(batch_id) if isinstance(line, Refused)]
-        return tally, len(lines)
-
-    tally, refused = on_ledger(export)
-    if not quiet:
-        for line in failed_lines(tally.lines, refused, output):
-            tell(line)
-    return OK
-
-
-def failed_lines(jobs: int, refused: int, output: str) -> Iterator[str]:
-    """The end of ``results --failed``, for people."""
-    if jobs:
-        target = "standard output" if output == STDOUT else output
-        again = f"nightdesk run {output} -o OUT"
-        yield f"{count_of(jobs, 'job')} without an answer written to {target}; ask again: {again}"
-    else:
-        yield "no job of the batch ended without an answer: there is nothing to ask again"
-    if refused:
-        yield f"{count_of(refused, 'refused line')} not in it: the text is in the input alone; correct it there"
 
 
 MOST_WORST = 200
