@@ -54,7 +54,7 @@ def test_calls_stop_on_a_refused_key_and_on_a_used_up_quota_and_continue_after_a
     ]
 
 
-def test_a_run_goes_on_with_what_a_refused_key_held_once_the_key_is_accepted(
+def test_a_run_tries_again_what_a_refused_key_held(
     system: System, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lines = write_lines(tmp_path / "in.jsonl", questions(4))
@@ -68,7 +68,7 @@ def test_a_run_goes_on_with_what_a_refused_key_held_once_the_key_is_accepted(
         stub.acts.clear()
         ((batch,),) = system.rows("SELECT id FROM batch")
         done = home.run("run", "--resume", str(batch), "-o", tmp_path / "out.jsonl")
-    assert "openai accepts the key now: 4 held jobs released" in done.err
+    assert "calls that were paused are tried again: 4 held jobs released" in done.err
     assert done.code == 0, done.err
 
 

@@ -149,23 +149,6 @@ def test_a_provider_that_knows_both_or_can_not_tell_stops_nothing(
     assert len(vendor.paths) == calls, "none is repeated; a gateway without models is asked at the address of its calls"
 
 
-def test_the_models_whose_key_is_not_refused_are_told(vendor: Vendor) -> None:
-    configs = (GenerationConfig(), GenerationConfig(provider="extractive"), GenerationConfig(provider="gemini"))
-    environment = {"OPENAI_API_KEY": "key", "OPENAI_BASE_URL": f"{vendor.url}/v1"}
-    accepted: list[tuple[str, str]] = []
-
-    def ask(*configs: GenerationConfig) -> list[str]:
-        providers = ConfiguredProviders(Settings(), environment)
-        return asyncio.run(check_models(providers, Settings(), configs, on_accepted=accepted.append))
-
-    vendor.answer(401, REFUSED_KEY)
-    assert len(ask(GenerationConfig(fallbacks=("extractive",)))) == 1
-    assert accepted == []
-    vendor.answer(200, {"id": "gpt-6-luna", "object": "model", "created": 1, "owned_by": "x"})
-    assert ask(*configs) == []
-    assert accepted == [("openai", "gpt-6-luna")], "nothing refuses a key that is not there"
-
-
 @pytest.mark.parametrize("status", [200, 404, 501])
 @pytest.mark.parametrize("provider", ["openai", "anthropic", "ollama"])
 def test_the_port_of_another_program_stops_the_submission(

@@ -3,20 +3,15 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
-from types import SimpleNamespace
-from typing import cast
 from uuid import UUID
 
 import psycopg
-import pytest
 
 from schemas.failure import FailureKind
 from schemas.states import HeldReason, JobState, Step
 from tasks.ports import Advance, LeaseKey
 from tests.builders import make_batch, make_config, make_jobs, make_request
 from tests.servers import advance_clock
-from worker.cli.session import Session
-from worker.cli.submitting import resume_lanes
 from worker.ledger.fleet import Present
 from worker.ledger.postgres import PostgresLedger
 
@@ -153,9 +148,7 @@ def test_a_release_lets_paused_lanes_and_their_jobs_go_on_together(database_url:
     over(database_url, scenario)
 
 
-def test_lanes_are_tried_again_after_their_time_and_not_before(
-    database_url: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_lanes_are_tried_again_after_their_time_and_not_before(database_url: str) -> None:
     async def scenario(ledger: PostgresLedger) -> None:
         await ledger.fleet.pause_lane("openai", "standard", "no credit")
         await hold_two(ledger)
@@ -165,22 +158,6 @@ def test_lanes_are_tried_again_after_their_time_and_not_before(
         assert await ledger.fleet.retry_lanes(timedelta(hours=1)) == [("openai", "standard", "")]
         assert len(await ledger.queue.lease(Step.GENERATE, "w", LEASE, 9)) == 2
         assert await ledger.fleet.paused_lanes() == []
-
-        await ledger.fleet.pause_lane("openai", "standard", "401", kind=FailureKind.AUTHENTICATION)
-        await ledger.fleet.pause_lane("openai", "flex", "403", model="m", kind=FailureKind.PERMISSION)
-        await ledger.fleet.pause_lane("openai", "flex", "403", model="other", kind=FailureKind.PERMISSION)
-        await ledger.fleet.pause_lane("anthropic", "standard", "no credit")
-        await hold_two(ledger)
-        assert await ledger.fleet.resume_lanes([("anthropic", "c")], "ada") == ([], 0), "a key pays no bill"
-        assert await ledger.queue.lease(Step.GENERATE, "w", LEASE, 9) == []
-        accepted = [("anthropic", "c"), ("openai", "m")]
-        for other_keys in (True, False):
-            supervisor = SimpleNamespace(difference=lambda answer=other_keys: "other settings" if answer else "")
-            await resume_lanes(ledger, cast("Session", SimpleNamespace(supervisor=supervisor)), accepted)
-            stderr = capsys.readouterr().err
-            assert ("openai accepts the key now: 2 held jobs released" in stderr) is not other_keys
-        assert len(await ledger.queue.lease(Step.GENERATE, "w", LEASE, 9)) == 2
-        assert await ledger.fleet.paused_lanes() == [("anthropic", "standard", ""), ("openai", "flex", "other")]
 
     over(database_url, scenario)
 

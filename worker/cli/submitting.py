@@ -1,23 +1,21 @@
 """Prepares a batch of files: makes its submission, and says who answers at what price."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from schemas.batch import BatchStatus
-from schemas.job import GenerationConfig
-from tasks.errors import ConfigurationError, InputError, ServiceUnavailable
+from tasks.errors import InputError
 from tasks.ports import Refused
 from worker.cli.exits import run_interruptible
 from worker.cli.session import Session
 from worker.cli.summary import unchanged_line
-from worker.cli.terminal import actor, tell, warn
+from worker.cli.terminal import tell, warn
 from worker.cli.waiting import warn_of
 from worker.ledger.database import HOT_S
 from worker.ledger.postgres import PostgresLedger
 from worker.operations.answerers import Answerers
-from worker.operations.counts import count_of
 from worker.operations.file_intake import InputOrder
 from worker.operations.file_submission import Submission
-from worker.operations.preflight import NOTHING, check_models, first_jobs, judges_line, models_line
+from worker.operations.preflight import check_models, first_jobs, judges_line, models_line
 from worker.settings import Settings
 
 
@@ -82,28 +80,3 @@ def ask_models(settings: Settings, submission: Submission, answerers: Answerers)
     if answerers.here and answerers.certain and (jobs.configs or jobs.judges):
         for line in run_interruptible(check_models(answerers.first.providers, settings, jobs.configs, jobs.judges)):
             warn(line)
-
-
-async def ask_paused_models(ledger: PostgresLedger, settings: Settings, answerers: Answerers) -> list[tuple[str, str]]:
-    """Asks for the models to which no calls are made; warns of what each call would meet again.
-
-    Returns: the providers with their models that did not refuse the key; none where others have the key.
-    """
-    lanes = [each for each in await ledger.fleet.lane_notices() if each.paused]
-    accepted: list[tuple[str, str]] = []
-    if lanes and answerers.here and answerers.certain:
-        configs = [GenerationConfig(provider=each.provider, model=each.model or None) for each in lanes]
-        try:
-            await check_models(answerers.first.providers, settings, configs, on_accepted=accepted.append)
-        except (ConfigurationError, ServiceUnavailable) as error:
-            warn(str(error).partition(f" {NOTHING}")[0])
-    return accepted
-
-
-async def resume_lanes(ledger: PostgresLedger, opened: Session, accepted: Sequence[tuple[str, str]]) -> None:
-    """Lets the lanes go on that a refused key paused, and says so, unless workers run that have another key."""
-    if not accepted or opened.supervisor.difference():
-        return
-    providers, jobs = await ledger.fleet.resume_lanes(accepted, actor())
-    if providers:
-        tell(f"{', '.join(providers)} accepts the key now: {count_of(jobs, 'held job')} released")

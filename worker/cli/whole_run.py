@@ -22,11 +22,9 @@ from worker.cli.session import Session, has_ledger, session
 from worker.cli.submitting import (
     announce,
     ask_models,
-    ask_paused_models,
     earlier_batch,
     known_batch,
     new_submission,
-    resume_lanes,
 )
 from worker.cli.summary import Report, describe, earlier_lines, kept_lines, raised_ceiling
 from worker.cli.terminal import actor, tell, warn
@@ -158,9 +156,8 @@ class WholeRun:
         async with opened.ledger(statement_s=HOT_S) as ledger:
             watch = Watch(opened, ledger, reporter, check_only=self._check_only)
             run = BatchRun(watch, self.batch_id, force=self.force)
-            if self.preflight:
-                accepted_models = await ask_paused_models(ledger, opened.settings, self.answerers)
-                await resume_lanes(ledger, opened, accepted_models)
+            if self.waits and self.answerers.here and not opened.supervisor.difference():
+                await _resume_lanes(ledger)
             accepted = None if self.submission is None else await self._submit(run, self.submission)
             if self.raised is not None and self.batch_id is not None:
                 await ledger.actions.set_budget(self.batch_id, self.raised, actor())
@@ -225,6 +222,13 @@ class WholeRun:
         for_a_person = sum(jobs for reason, jobs in status.held.items() if HeldReason(reason).needs_person)
         if self._staffs(run) and (status.final + for_a_person < status.jobs or await run.watch.still_moving(elsewhere)):
             await run.watch.staff()
+
+
+async def _resume_lanes(ledger: PostgresLedger) -> None:
+    """Lets paused lanes go on: whoever runs again may have mended the cause, and a call that is refused pauses them again."""
+    if await ledger.fleet.paused_lanes():
+        jobs = await ledger.actions.release(None, HeldReason.LANE_PAUSED, actor())
+        tell(f"calls that were paused are tried again: {count_of(jobs, 'held job')} released")
 
 
 async def _accepted(ledger: PostgresLedger, earlier: BatchStatus | None) -> Accepted:

@@ -171,16 +171,6 @@ WITH resumed_lane AS (
 SELECT provider, lane, model FROM resumed_lane
 """
 
-_RESUME_LANES = f"""
-WITH resumed_lane AS (
-    DELETE FROM lane_pause p USING unnest(%(providers)s::text[], %(models)s::text[]) AS a(provider, model)
-    WHERE p.provider = a.provider AND p.model IN ('', a.model) AND p.kind = ANY (%(kinds)s::text[])
-    RETURNING p.provider
-), {_RELEASED_JOB}
-SELECT ARRAY(SELECT DISTINCT provider FROM resumed_lane ORDER BY 1) AS providers,
-       (SELECT count(*) FROM released_job) AS jobs
-"""
-
 
 class Fleet(Store):
     """Messages between workers that concern no job: presence, lanes, unreachable providers."""
@@ -236,26 +226,6 @@ class Fleet(Store):
         """Let lanes go on that were paused for so long, with the jobs held for it; returns those lanes."""
         parameters = {"older_than": older_than, "reason": HeldReason.LANE_PAUSED.value, "actor": "dispatch"}
         return [(row.provider, row.lane, row.model) for row in await self._db.rows(_RETRY_LANES, parameters)]
-
-    async def resume_lanes(self, models: Iterable[tuple[str, str]], actor: str) -> tuple[list[str], int]:
-        """Let lanes go on that a refused key paused, with the jobs held for it, now that the key is accepted.
-
-        Args:
-            models: each a provider and its model.
-            actor: in the events of the jobs.
-
-        Returns: the providers with such a lane, and the number of jobs.
-        """
-        pairs = list(models)
-        parameters = {
-            "providers": [provider for provider, _ in pairs],
-            "models": [model for _, model in pairs],
-            "kinds": [FailureKind.AUTHENTICATION.value, FailureKind.PERMISSION.value],
-            "reason": HeldReason.LANE_PAUSED.value,
-            "actor": actor,
-        }
-        (row,) = await self._db.rows(_RESUME_LANES, parameters)
-        return list(row.providers), int(row.jobs)
 
     async def unserved(self) -> list[str]:
         """The queues with available jobs that no worker takes.

@@ -1,7 +1,7 @@
 """Makes sure, before anything is submitted, that the first jobs can be answered: provider, key, model, price."""
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from decimal import Decimal
 from importlib import import_module
 from typing import NamedTuple
@@ -116,11 +116,8 @@ async def check_models(
     settings: Settings,
     configs: Iterable[GenerationConfig],
     judges: Sequence[str | None] = (),
-    on_accepted: Callable[[tuple[str, str]], object] = lambda _: None,
 ) -> list[str]:
     """Asks each provider for key and model by a call without cost.
-
-    ``on_accepted`` gets each provider and model that did not refuse the key.
 
     Returns: what is wrong with models that have another one to fall back on, or are not the only ones, and that a judge is
         missing.
@@ -137,8 +134,6 @@ async def check_models(
         for turn, alone in turns.items():
             if (error := await _objection(providers, settings, turn, _MODEL)) is None:
                 passed.add(turn)
-                if (target := _target(providers, turn)) is not None:
-                    on_accepted(target)
             elif alone and len(turns) == 1:
                 raise _final(error)
             elif alone:
@@ -155,15 +150,6 @@ async def check_models(
     finally:
         await providers.close()
     return warnings
-
-
-def _target(providers: ConfiguredProviders, turn: Turn) -> tuple[str, str] | None:
-    """The provider and model of a turn, if there is a key that could be refused."""
-    name = turn.provider
-    if providers.kind_of(name) is None or providers.key_variable(name) is None or providers.missing_key(name):
-        return None
-    model = providers.model_of(name, turn.model)
-    return None if model is None else (name, model)
 
 
 def _final(error: ConfigurationError | ServiceUnavailable) -> ConfigurationError | ServiceUnavailable:
