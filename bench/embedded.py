@@ -7,6 +7,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.left_homes import remove
 from worker import local
 from worker.ledger.schema_version import migrate
 
@@ -26,7 +27,7 @@ def embedded_servers() -> Iterator[Servers]:
     with tempfile.TemporaryDirectory(prefix="nightdesk-bench-") as directory, ExitStack() as stack:
         home = Path(directory) / "home"
         endpoints = local.start(home)
-        stack.callback(local.remove, home)
+        stack.callback(remove, home)
         stack.callback(local.stop, home)
         migrate(endpoints.database_url)
         environment = {

@@ -27,6 +27,7 @@ import psycopg
 from celery import Celery
 from celery.result import AsyncResult
 
+from tests.left_homes import remove
 from worker import local
 from worker.ledger.schema_version import migrate
 from worker.local import Endpoints
@@ -164,7 +165,7 @@ def traced_job() -> tuple[JobPath, dict[str, Any]]:
             driver.join()
         finally:
             local.stop(home)
-            local.remove(home)
+            remove(home)
     if len(results) != 2:
         raise RuntimeError("the worker ended before the second job had its result")
     return path, results[-1]

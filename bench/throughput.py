@@ -24,6 +24,7 @@ from pathlib import Path
 import psutil
 
 from tasks.submit import chunked, new_batch, new_job, parse_request
+from tests.left_homes import remove
 from worker import local
 from worker.ledger.postgres import PostgresLedger
 from worker.ledger.schema_version import migrate
@@ -83,7 +84,7 @@ def system(latency_s: float, check_workers: int, database_url: str | None = None
     with tempfile.TemporaryDirectory(prefix="nightdesk-bench-") as directory, ExitStack() as stack:
         home = Path(directory) / "home"
         where = local.start(home)
-        stack.callback(local.remove, home)
+        stack.callback(remove, home)
         stack.callback(local.stop, home)
         where = replace(where, database_url=database_url or where.database_url)
         migrate(where.database_url)

@@ -15,6 +15,7 @@ from pathlib import Path
 import psutil
 
 from worker import local
+from worker.local.home import Home
 from worker.supervise.state_directory import StateDirectory
 from worker.supervise.workers import supervisors_in
 
@@ -47,6 +48,17 @@ def _pipe() -> int:
     return writing
 
 
+def remove(home: Path, options: local.LocalOptions | None = None) -> None:
+    """Stop the servers of a home and delete their data, logs and passwords; the home itself stays."""
+    place = Home.at(home)
+    if place.exists():
+        local.stop(home, options)
+        data = place.data.resolve()
+        if data.is_dir():
+            shutil.rmtree(data)
+        shutil.rmtree(place.local)
+
+
 def end(home: Path) -> None:
     """End the workers and servers of a home, and remove it."""
     if (home / "workers").is_dir():
@@ -54,7 +66,7 @@ def end(home: Path) -> None:
             for worker in supervisor.running().values():
                 with suppress(psutil.NoSuchProcess):
                     worker.process.kill()
-    local.remove(home)
+    remove(home)
     shutil.rmtree(home)
 
 

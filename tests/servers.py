@@ -12,7 +12,7 @@ from psycopg import sql
 
 from schemas.states import TRANSITIONS
 from tests.databases import Pool, forget_all, new_database, on, session
-from tests.left_homes import watch
+from tests.left_homes import remove, watch
 from tests.run_directory import home_directory
 from tests.seeded_homes import seed
 from worker import local
@@ -105,7 +105,7 @@ def running_servers() -> Iterator[Servers]:
         finally:
             forget_all()
             local.stop(home)
-            local.remove(home)
+            remove(home)
 
 
 def advance_clock(database_url: str, by: timedelta) -> None:

@@ -19,7 +19,7 @@ import psutil
 from tests import deadlines
 from tests.acceptance.command import Ended, run_here
 from tests.forking import PROGRAM, start_command
-from tests.left_homes import watch
+from tests.left_homes import remove, watch
 from tests.run_directory import parent_of_homes
 from tests.seeded_homes import seed
 from worker import local
@@ -178,7 +178,7 @@ def new_home(*, seeded: bool = True, **settings: str) -> Iterator[Home]:
         for pid in home.workers().values():
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        local.remove(home.root)
+        remove(home.root)
         shutil.rmtree(base)
 
 

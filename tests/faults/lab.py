@@ -21,7 +21,7 @@ from tests.acceptance.conftest import System, Value, questions
 from tests.celery_client import celery_client
 from tests.databases import forget
 from tests.forking import PROGRAM
-from tests.left_homes import watch
+from tests.left_homes import remove, watch
 from tests.run_directory import home_directory
 from tests.seeded_homes import seed
 from tests.stub.server import Stub, running_stub
@@ -387,4 +387,4 @@ def _lab(home: Path, folder: Path, jobs: int, stub: dict[str, Any]) -> Iterator[
     finally:
         for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL"):
             os.environ.pop(name, None)
-        local.remove(home)
+        remove(home)

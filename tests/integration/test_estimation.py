@@ -149,3 +149,20 @@ def test_a_lane_that_ends_beyond_the_deadline_is_named(
     assert late_s("provider_batch", now + 48 * hour) is None
     assert late_s("auto", now + 2 * hour) is None
     assert "beyond the deadline" not in capsys.readouterr().out.rpartition("cost")[2]
+
+
+def test_a_judge_that_rides_in_a_batch_reads_what_came_back_of_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-test")
+    path = tmp_path / "in.jsonl"
+    path.write_text(json.dumps({"query": "Why?", "context": ["The desk takes the copy of the day."]}))
+    defaults = {"lane": "provider_batch", "checkers": ["structure", "lexical", "judge"], "judge": "openai"}
+
+    def seconds(settings: Settings) -> float:
+        estimate = asyncio.run(estimate_submission(submission_of(path, settings, defaults=defaults), None)).estimate
+        assert estimate.seconds is not None
+        return estimate.seconds.usual
+
+    alone = seconds(Settings(provider="openai", judge_lane="standard"))
+    assert seconds(Settings(provider="openai")) == 2 * alone

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.forking import REPOSITORY
-from worker import local
+from tests.left_homes import remove
 
 
 @pytest.fixture
@@ -20,4 +20,4 @@ def folder() -> Iterator[Path]:
         try:
             yield path
         finally:
-            local.remove(path / ".nightdesk")
+            remove(path / ".nightdesk")

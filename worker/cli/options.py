@@ -87,10 +87,6 @@ CountOnly = Annotated[bool, option("Only count.", "--dry-run")]
 BatchId = Annotated[
     UUID, argument("The batch's id, or its name, as 'nightdesk status' lists them.", "BATCH", parser=batch_id)
 ]
-Force = Annotated[
-    bool,
-    option("Replace another batch's results in the output; else they are kept beside it.", "--force", panel=FILES),
-]
 MaxCost = Annotated[str | None, option("Ceiling on what the batch may cost.", metavar="USD")]
 CallLane = Annotated[
     str | None,

@@ -79,7 +79,7 @@ _HEAD_BYTES = 200_000
 
 
 @contextmanager
-def writing(name: str, batch_id: UUID | None = None, *, force: bool = False) -> Iterator[IO[bytes]]:
+def writing(name: str, batch_id: UUID | None = None) -> Iterator[IO[bytes]]:
     """A file to write to that takes its name only when the work on it succeeded; packed when it ends in ``.gz``.
 
     Standard output, devices and pipes are written to as they are.
@@ -88,7 +88,6 @@ def writing(name: str, batch_id: UUID | None = None, *, force: bool = False) -> 
         name: of the file, or ``-``.
         batch_id: the batch whose results or report this is: an earlier file of the same is replaced. Any other file, and
             with None every one, gets another name first.
-        force: replace any file.
 
     Raises: OutputFailed.
     """
@@ -114,8 +113,7 @@ def writing(name: str, batch_id: UUID | None = None, *, force: bool = False) -> 
                     yield file
                 file.flush()
                 os.fsync(file.fileno())
-            if not force:
-                keep_previous(path, batch_id)
+            keep_previous(path, batch_id)
             draft.replace(path)
         finally:
             draft.unlink(missing_ok=True)

@@ -315,8 +315,6 @@ class BatchRun:
     """None: every job is in another batch."""
     lines: Sequence[InputLine] | None = None
     """Those of the input that are no jobs of the batch; None: as the ledger has them."""
-    force: bool = False
-    """Replace results of another batch."""
 
     async def submit(self, submission: "Submission") -> "Accepted":
         """Writes the files into the ledger."""
@@ -356,7 +354,7 @@ class BatchRun:
             self.watch.reporter.end()
 
         async def write() -> Tally:
-            with writing(output, self.batch_id, force=self.force) as file:
+            with writing(output, self.batch_id) as file:
                 return await write_results(file, self.watch.ledger, self.batch_id, self.lines, result, form=form)
 
         return await (self.watch.patiently(write) if is_replaced(output) else write())

@@ -59,8 +59,6 @@ class WholeRun:
     """Make sure of the provider's key and model before anything is submitted."""
     form: FileForm = FileForm.JSONL
     """Of the output."""
-    force: bool = False
-    """Replace results of another batch in the output, instead of keeping them beside."""
     afterwards: Callable[[PostgresLedger, UUID], Awaitable[None]] | None = None
     """Done with the ledger still open, when all is written."""
 
@@ -155,7 +153,7 @@ class WholeRun:
         """Submits or takes up the batch, waits for it, writes its results."""
         async with opened.ledger(statement_s=HOT_S) as ledger:
             watch = Watch(opened, ledger, reporter, check_only=self._check_only)
-            run = BatchRun(watch, self.batch_id, force=self.force)
+            run = BatchRun(watch, self.batch_id)
             if self.waits and self.answerers.here and not opened.supervisor.difference():
                 await _resume_lanes(ledger)
             accepted = None if self.submission is None else await self._submit(run, self.submission)

@@ -1,7 +1,7 @@
 """Runs a real PostgreSQL and a real Valkey under a home directory, without Docker, root or any set-up.
 
-``start(home)`` returns their URLs, ``stop(home)`` ends them, ``status(home)`` and ``ended(home)`` inspect them, ``remove(home)``
-deletes them. The modules, from the outside in: ``servers`` (these five functions), ``postgres_server`` and ``valkey_server``
+``start(home)`` returns their URLs, ``stop(home)`` ends them, ``status(home)`` and ``ended(home)`` inspect them. The modules,
+from the outside in: ``servers`` (these four functions), ``postgres_server`` and ``valkey_server``
 (configuration and health of each), ``home`` (paths, ports, passwords, lock), ``programs`` (the programs and their
 account). ``worker.supervise`` starts and recognises their processes.
 """
@@ -115,11 +115,6 @@ def ended(home: Path) -> frozenset[str]:
     """Returns the names of the servers of a home that have ended; see ``servers.ended``."""
     names: frozenset[str] = _servers().ended(home)
     return names
-
-
-def remove(home: Path, options: LocalOptions | None = None) -> None:
-    """Stops the servers of a home and delete their data; see ``servers.remove``."""
-    _servers().remove(home, options)
 
 
 def _servers() -> Any:

@@ -1,7 +1,6 @@
 """Starts, stops and inspects the two servers of a home, from any state: running, crashed, half started, never started."""
 
 import logging
-import shutil
 import time
 from collections.abc import Callable, Sequence
 from functools import cache
@@ -120,26 +119,6 @@ def ended(path: Path) -> frozenset[str]:
         return frozenset()
     servers = [server for server in _known_servers(home) if server.directory.is_dir()]
     return frozenset(server.name for server in servers if find(server.identity) is None)
-
-
-def remove(path: Path, options: LocalOptions | None = None) -> None:
-    """Stops the servers of a home and deletes their data, logs and passwords for good; the home itself stays.
-
-    Raises: StopError, with nothing deleted; HomeError.
-    """
-    options = options or LocalOptions()
-    home = Home.at(path)
-    if not home.exists():
-        return
-    with home.lock(options.stop_s):
-        _stop(_known_servers(home), options.stop_s)
-        data = home.data.resolve()
-        try:
-            if data.is_dir():
-                shutil.rmtree(data)
-            shutil.rmtree(home.local)
-        except OSError as error:
-            raise HomeError(f"{data} and {home.local} cannot be deleted ({error}): delete them by hand.") from error
 
 
 def _known_servers(home: Home) -> Sequence[Server]:

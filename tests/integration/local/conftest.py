@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from tests.integration.local.actions import query, valkey
-from tests.left_homes import watch
+from tests.left_homes import remove, watch
 from tests.run_directory import parent_of_homes
 from tests.seeded_homes import seed
-from worker.local import LocalOptions, remove, start
+from worker.local import LocalOptions, start
 
 
 def _open_directory() -> Path:

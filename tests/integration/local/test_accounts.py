@@ -16,7 +16,8 @@ import psutil
 import pytest
 
 from tests.integration.local.actions import as_user, pids, query, start_by_programs, store, stored
-from worker.local import HomeError, LocalOptions, remove, start, status, stop
+from tests.left_homes import remove
+from worker.local import HomeError, LocalOptions, start, status, stop
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="changing the user needs root")
 

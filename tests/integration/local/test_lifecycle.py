@@ -8,7 +8,8 @@ import pytest
 import redis
 
 from tests.integration.local.actions import pids, query, store, stored, valkey
-from worker.local import HomeError, LocalOptions, StopError, remove, start, status, stop
+from tests.left_homes import remove
+from worker.local import HomeError, LocalOptions, StopError, start, status, stop
 from worker.local.home import Home
 from worker.supervise.processes import is_alive
 

@@ -101,7 +101,7 @@ def test_a_link_and_a_pipe_are_written_through(tmp_path: Path) -> None:
     target = tmp_path / "target"
     target.write_text("before")
     (tmp_path / "link").symlink_to(target)
-    with writing(str(tmp_path / "link"), force=True) as file:
+    with writing(str(tmp_path / "link")) as file:
         file.write(b"after")
     assert target.read_text() == "after"
     assert (tmp_path / "link").is_symlink()
@@ -156,8 +156,8 @@ def test_results_are_rendered_again_only_for_another_style() -> None:
 def test_results_of_another_batch_are_kept_beside(tmp_path: Path, name: str) -> None:
     path, batch_id = tmp_path / name, uuid4()
 
-    def write(batch_id: UUID | None, text: bytes, *, force: bool = False) -> list[str]:
-        with writing(str(path), batch_id, force=force) as file:
+    def write(batch_id: UUID | None, text: bytes) -> list[str]:
+        with writing(str(path), batch_id) as file:
             file.write(text)
         return sorted(each.name for each in tmp_path.iterdir() if each != path)
 
@@ -167,5 +167,4 @@ def test_results_of_another_batch_are_kept_beside(tmp_path: Path, name: str) -> 
     assert write(uuid4(), b"of tonight") == copies
     with gzip.open(tmp_path / copies[0]) if name.endswith(".gz") else (tmp_path / copies[0]).open("rb") as file:
         assert b'"more"' in file.read()
-    assert write(None, b"of nobody", force=True) == copies
     assert write(None, b"of nobody") == sorted([*copies, name.replace(".", ".previous-2.", 1)])

@@ -29,7 +29,6 @@ def run(
     form: options.Form = None,
     resume: Annotated[UUID | None, options.batch_option("Go on with a batch instead of submitting files.")] = None,
     workers: options.Workers = True,
-    force: options.Force = False,
     as_json: options.Json = False,
     quiet: options.Quiet = False,
 ) -> int:
@@ -50,7 +49,7 @@ def run(
     order = handover.order(files) if resume is None else None
     return _run(
         output, form, as_json=as_json, order=order, preflight=handover.preflight, batch_id=resume, quiet=quiet,
-        with_workers=workers, force=force,
+        with_workers=workers,
     )  # fmt: skip
 
 
@@ -73,7 +72,6 @@ def check(
     judge: options.Judge = None,
     form: options.Form = None,
     workers: options.Workers = True,
-    force: options.Force = False,
     as_json: options.Json = False,
     quiet: options.Quiet = False,
 ) -> int:
@@ -91,7 +89,6 @@ def check(
         preflight=handover.preflight,
         quiet=quiet,
         with_workers=workers,
-        force=force,
     )
 
 
