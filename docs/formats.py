@@ -59,7 +59,7 @@ INTRODUCTION = (
     "",
     "```console",
     "$ nightdesk results BATCH --citation-style endnote --output-format bullets -o endnotes.jsonl",
-    "$ nightdesk show JOB --citation-style inline --with-sources --with-confidence",
+    "$ nightdesk results BATCH --citation-style inline --with-sources --with-confidence",
     "```",
     "",
 )

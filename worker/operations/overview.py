@@ -36,13 +36,11 @@ class Overview:
     """Budgets of its tenant, where jobs of a single batch wait for one."""
 
 
-async def overview(ledger: PostgresLedger, *, newest: int, before: UUID | None = None) -> Overview:
-    """The newest batches, or the newest of those older than one; raises ``NotFound`` without that one."""
-    if before is not None:
-        await ledger.reading.batch_status(before)
+async def overview(ledger: PostgresLedger, *, newest: int) -> Overview:
+    """The newest batches."""
     lanes, unserved = await ledger.fleet.lane_notices(), await ledger.fleet.unserved()
     workers = await ledger.fleet.workers()
-    return Overview(await ledger.reading.batches(newest, before), lanes, unserved=unserved, workers=workers)
+    return Overview(await ledger.reading.batches(newest), lanes, unserved=unserved, workers=workers)
 
 
 async def batch_overview(ledger: PostgresLedger, batch_id: UUID) -> Overview:

@@ -34,10 +34,6 @@ def status(
         UUID | None, argument("A batch's id; default: the newest.", "[BATCH]", parser=options.batch_id)
     ] = None,
     limit: Annotated[int, option("How many batches to list.", min=1, max=1000)] = 20,
-    before: Annotated[
-        UUID | None,
-        options.batch_option("The next page of the list: those older than this batch."),
-    ] = None,
     as_json: options.Json = False,
 ) -> int:
     """Show the state of a batch: jobs by state and outcome, what is held and why, cost. Without BATCH, list the newest."""
@@ -45,7 +41,7 @@ def status(
     async def read(ledger: PostgresLedger) -> Overview:
         if batch is not None:
             return await batch_overview(ledger, batch)
-        return await overview(ledger, newest=limit + 1, before=before)
+        return await overview(ledger, newest=limit + 1)
 
     settings = load_settings()
     with session(settings, writes=False) as opened:
@@ -62,7 +58,7 @@ def status(
     if batch is None:
         _show_batches(present, workers)
         if len(page.batches) > limit:
-            tell(f"older ones: nightdesk status --before {present.batches[-1].batch_id}")
+            tell("there are older ones: --limit shows more")
     else:
         _show_batch(present.batches[0], present, workers)
     if orphans:

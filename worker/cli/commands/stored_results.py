@@ -1,16 +1,20 @@
 """``nightdesk results`` and ``report``: stored results of a batch, and a batch on one page."""
 
 import sys
-from typing import Annotated
+from dataclasses import dataclass
+from typing import Annotated, Any
 
+from schemas.generation import CitationStyle, OutputFormat, Style
+from schemas.job import GenerationConfig
+from schemas.record import JobResult
 from tasks.errors import InputError
+from tasks.ports import JobView
 from worker.cli import options
 from worker.cli.exits import INCOMPLETE, OK
 from worker.cli.help import option
 from worker.cli.outfile import STDOUT, check_output, writing
 from worker.cli.progress import reporting
 from worker.cli.session import on_ledger, session
-from worker.cli.styling import CitationStyleOption, Format, Styling, WithConfidence, WithSources
 from worker.cli.summary import named_counts
 from worker.cli.terminal import tell, write_json
 from worker.cli.waiting import BatchRun, Watch
@@ -19,6 +23,62 @@ from worker.operations.batch_report import collect, document
 from worker.operations.counts import count_of
 from worker.operations.result_lines import Tally
 from worker.operations.row_files import form_of
+
+
+def style_of(text: str) -> Style:
+    """Reads a style of citations, or a marker of one's own; raises ``InputError``."""
+    # Results are mostly written as they are stored: then no step of an answer is loaded.
+    from tasks.submit import validated  # noqa: PLC0415
+
+    config: GenerationConfig = validated(GenerationConfig, {"citation_style": text})
+    return config.citation_style
+
+
+CitationStyleOption = Annotated[
+    Any,
+    option(
+        f"Render the citations anew, without a call: {', '.join(CitationStyle)}, or a marker of your own "
+        "with {index} or {title}: '({index})'.",
+        "--citation-style",
+        metavar="STYLE",
+        parser=style_of,
+    ),
+]
+Format = Annotated[
+    OutputFormat | None,
+    option("Render the answers in this format; makes no provider call.", "--output-format"),
+]
+WithSources = Annotated[bool, option("Close each answer with the list of the sources it cites.", "--with-sources")]
+WithConfidence = Annotated[
+    bool, option("Close each answer with its confidence, or its answer quality.", "--with-confidence")
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Styling:
+    """The rendering of stored answers. Raises ``InputError`` for ``auto``: a stored answer has its format."""
+
+    style: Style | None = None
+    output_format: OutputFormat | None = None
+    with_sources: bool = False
+    with_confidence: bool = False
+
+    def __post_init__(self) -> None:
+        if self.output_format is OutputFormat.AUTO:
+            raise InputError("--output-format auto: name a format, or leave the option out to keep the one it has")
+
+    def result(self, view: JobView) -> JobResult:
+        """The result of a job, rendered again."""
+        # As above.
+        from tasks.policy.restyle import restyle  # noqa: PLC0415
+
+        return restyle(
+            view,
+            self.style,
+            self.output_format,
+            with_sources=self.with_sources,
+            with_confidence=self.with_confidence,
+        )
 
 
 def results(
