@@ -16,7 +16,7 @@ from schemas.job import JobRequest
 from schemas.model_call import Ask, FinishReason
 from schemas.record import JobResult
 from worker.cli.console import console, facts_of, moment, safe, table_of
-from worker.operations.audit import Audit, Messages, source_name, to_json
+from worker.operations.audit import JOB, Audit, Messages, source_name
 from worker.operations.counts import cost
 
 COLOURS = {
@@ -166,14 +166,12 @@ def show_job(audit: Audit) -> None:
         [_at(event["at"]), *(event[name] for name in ("run", "kind", "actor", "detail"))] for event in detail.events
     )
     _table(out, "Events", ("at", "run", "event", "by", "detail"), events)
-    if result.timing_ms is not None:
-        timings = {name: f"{value:.1f} ms" for name, value in result.timing_ms.model_dump().items() if value}
-        _facts(out, "Timings", timings)
-    if result.provider_snapshot is not None:
-        _facts(out, "Provider", _named(result.provider_snapshot.model_dump(mode="json")))
+    origin = {} if result.provider_snapshot is None else result.provider_snapshot.model_dump(mode="json")
     if (record := view.record) is not None and record.prompt_name:
-        prompt = f"{record.prompt_name} {record.prompt_version}, template {record.prompt_hash}"
-        _facts(out, "Prompt", {"prompt": prompt})
+        origin["prompt"] = f"{record.prompt_name} {record.prompt_version}, template {record.prompt_hash}"
+    timings = {} if result.timing_ms is None else result.timing_ms.model_dump()
+    origin |= {f"{name} ms": f"{value:.1f}" for name, value in timings.items() if value}
+    _facts(out, "How it was made", _named(origin))
     if audit.messages is not None:
         _messages(out, audit.messages)
     if len(audit.proofs) > 1:
@@ -185,8 +183,7 @@ def show_job(audit: Audit) -> None:
 
 def _job(audit: Audit) -> Facts:
     view = audit.detail.view
-    shown_otherwise = {"job_id", "batch_id", "position", "cost_usd"}
-    own = {name: value for name, value in to_json(audit)["job"].items() if name not in shown_otherwise}
+    own = {name: getattr(view, name) for name in JOB if name not in {"job_id", "batch_id", "position", "cost_usd"}}
     request = view.request.model_dump(
         mode="json", include={"message_id", "retrieval_record_id", "trace_id", "request_id", "metadata"}
     )

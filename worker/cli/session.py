@@ -66,11 +66,6 @@ class Session:
 
         return run_interruptible(run())
 
-    def restart_servers(self) -> None:
-        """Starts embedded servers that died; raises ``LocalServerError``."""
-        if self.settings.embedded():
-            endpoints(self.settings)
-
     def staff(self, specs: Iterable[WorkerSpec], *, ephemeral: bool) -> list[WorkerSpec]:
         """Starts the workers that are missing; returns those started."""
         return [spec for spec in specs if self.supervisor.start(spec, ephemeral=ephemeral)]

@@ -141,10 +141,6 @@ class Watch:
                     self.reporter.note(f"{self._outage(error)}; waiting for it for up to {patience:.0f} s")
                 if time.monotonic() >= deadline:
                     raise LedgerUnavailable(self._outage(error)) from error
-                try:
-                    await asyncio.to_thread(self.session.restart_servers)
-                except LocalServerError as problem:
-                    self.reporter.note(str(problem))
             await asyncio.sleep(1.0)
 
     def _outage(self, error: LedgerUnavailable) -> str:
