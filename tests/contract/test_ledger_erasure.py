@@ -51,7 +51,7 @@ from tests.deadlines import scale_to_load
 from tests.postgres import everything_in
 from worker.ledger.postgres import PostgresLedger
 from worker.ledger.removal import TOMBSTONE, StoredJob
-from worker.process.spool import Spool, replay, spool_folder
+from worker.process.spool import Spool, spool_folder, write_back
 from worker.scheduling.outbox import publish
 
 CANARY = "canary-7d1f"
@@ -254,7 +254,7 @@ async def test_a_spool_of_another_machine_brings_no_word_of_an_erased_job_and_al
         assert await ledger.erasure.erase([leased.job_id], ACTOR) == {}
     assert CANARY not in everything_in(postgres_database_url)
 
-    assert await replay(Spool(folder), ledger.attempts) == 1
+    assert await write_back(Spool(folder), ledger.attempts) == 1
 
     assert not list(folder.iterdir())
     assert CANARY not in everything_in(postgres_database_url)

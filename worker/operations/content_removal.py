@@ -15,7 +15,7 @@ from worker.ledger.postgres import PostgresLedger
 from worker.ledger.removal import JobPage, StoredJob
 from worker.operations.counts import count_of
 from worker.operations.operator import JobPages, Operator, PublishedResults, published_results
-from worker.process.spool import Spool, replay, spool_folder
+from worker.process.spool import Spool, spool_folder, write_back
 
 NAMED_JOBS = 5
 """Jobs that are not final, named one by one."""
@@ -206,6 +206,6 @@ async def _eraser(operator: Operator, pages: JobPages) -> AsyncIterator[_Eraser]
         yield eraser
         home = operator.settings.home
         spool = Spool(spool_folder(home, await operator.ledger.identity()))
-        await replay(spool, operator.ledger.attempts)
+        await write_back(spool, operator.ledger.attempts)
         spool.leave()
         eraser.done.redis_unreachable = results.unreachable

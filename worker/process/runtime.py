@@ -52,7 +52,7 @@ from worker.process.intake import Intake
 from worker.process.journal import LedgerJournal
 from worker.process.lease_renewer import LeaseRenewer
 from worker.process.pruning import Pruning
-from worker.process.spool import Spool, replay, spool_folder
+from worker.process.spool import Spool, spool_folder, write_back
 from worker.providers.registry import Installation
 from worker.providers.worker_report import report_of
 from worker.scheduling.dispatch import Dispatch, Pace
@@ -222,7 +222,7 @@ class WorkerRuntime:
     async def _open_spool(self) -> Spool:
         """Opens the spool, once the answers that earlier workers left on disk are in the ledger."""
         spool = Spool(spool_folder(self._settings.home, await self._ledger.identity()))
-        await replay(spool, self._ledger.attempts, adopts=bool(self._answers_kept_for()))
+        await write_back(spool, self._ledger.attempts, adopts=bool(self._answers_kept_for()))
         return spool
 
     def _start_renewer(self) -> None:

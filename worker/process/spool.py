@@ -27,7 +27,7 @@ from worker.supervise.files import make_directory, open_lock, sync_directory, tr
 log = logging.getLogger(__name__)
 
 REPLAY_ROWS = 50
-"""Answers per statement of a replay."""
+"""Answers per statement."""
 
 SEGMENT_S = 30.0
 """Seconds after which answers go to a new segment: the oldest are removed as one."""
@@ -218,7 +218,7 @@ def lost_answers(home: Path) -> dict[Path, list[ClosedAttempt]]:
     }
 
 
-async def replay(spool: Spool, attempts: PostgresAttempts, *, adopts: bool = False) -> int:
+async def write_back(spool: Spool, attempts: PostgresAttempts, *, adopts: bool = False) -> int:
     """Writes the answers of dead processes into the ledger; returns their number.
 
     Harmless at any repetition: a closed attempt stays as it is, and a completion that lost is stored beside the winner.

@@ -13,7 +13,7 @@ from tests.lent_ledger import LentLedger
 from tests.unit.worker.test_spool import answers_in, calling, files, until
 from worker.process import journal as journal_module
 from worker.process.journal import LedgerJournal
-from worker.process.spool import Spool, lost_answers, replay
+from worker.process.spool import Spool, lost_answers, write_back
 
 LONG = timedelta(hours=1)
 
@@ -51,7 +51,7 @@ async def test_copies_outlive_their_process_and_are_kept_by_the_next(tmp_path: P
     assert answers_in(folder) == 3
 
     spool = Spool(folder)
-    assert await replay(spool, ledger.attempts, adopts=True) == 0
+    assert await write_back(spool, ledger.attempts, adopts=True) == 0
     assert answers_in(folder) == 3
     spool.expire(math.inf)
     assert not files(folder)
@@ -91,7 +91,7 @@ async def test_answers_of_lost_jobs_are_named_and_stay_until_the_ledger_knows_th
     dead.leave()
     for _ in range(2):
         spool = Spool(folder)
-        assert await replay(spool, attempts) == 0  # type: ignore[arg-type]
+        assert await write_back(spool, attempts) == 0  # type: ignore[arg-type]
         spool.leave()
         ((path, rows),) = lost_answers(tmp_path).items()
         assert (path.suffix, rows) == (".lost", [closed])
@@ -99,5 +99,5 @@ async def test_answers_of_lost_jobs_are_named_and_stay_until_the_ledger_knows_th
     assert str(closed.opening.batch_id) in caplog.text
 
     attempts.knows = True
-    assert await replay(Spool(folder), attempts) == 1  # type: ignore[arg-type]
+    assert await write_back(Spool(folder), attempts) == 1  # type: ignore[arg-type]
     assert not files(folder)

@@ -30,7 +30,7 @@ from tests.lent_ledger import LentLedger
 from worker.ledger.attempts import PostgresAttempts
 from worker.process import journal as journal_module
 from worker.process.journal import LedgerJournal
-from worker.process.spool import Spool, abandoned_segments, lost_answers, replay, spool_folder
+from worker.process.spool import Spool, abandoned_segments, lost_answers, spool_folder, write_back
 
 LEASE = timedelta(seconds=60)
 
@@ -124,7 +124,7 @@ async def test_spooled_answers_are_read_back_unchanged(tmp_path: Path) -> None:
     await spool.keep([ok, failed])
     spool.leave()
 
-    assert await replay(Spool(tmp_path / "home" / "spool" / "x"), Notes(ledger._database)) == 2
+    assert await write_back(Spool(tmp_path / "home" / "spool" / "x"), Notes(ledger._database)) == 2
     assert got == [ok, failed]
     assert leased.job_id == ok.job_id
 
@@ -185,10 +185,10 @@ async def test_a_stop_leaves_unwritten_answers_on_disk(tmp_path: Path) -> None:
     closing[0].cancel()
     assert files(folder)
     # The defect is still there: a start is possible, and nothing is lost.
-    await replay(Spool(folder), ledger.attempts)
+    await write_back(Spool(folder), ledger.attempts)
     assert files(folder)
     ledger.broken = set()
-    assert await replay(Spool(folder), ledger.attempts) > 0
+    assert await write_back(Spool(folder), ledger.attempts) > 0
 
     assert not files(folder)
     views = await ledger.reading.views([leased.job_id for leased, _ in answered])
@@ -209,7 +209,7 @@ async def test_answers_just_before_the_stop_are_spooled_too(tmp_path: Path, monk
             await journal.close()
     closing.cancel()
     ledger.away = False
-    assert await replay(Spool(folder), ledger.attempts) == 1
+    assert await write_back(Spool(folder), ledger.attempts) == 1
 
 
 def test_the_spool_goes_on_after_an_answer_that_it_can_not_write(
@@ -245,7 +245,7 @@ async def test_a_spool_in_use_is_left_alone(tmp_path: Path) -> None:
     living = Spool(folder)
     await living.keep([ok])
 
-    assert await replay(Spool(folder), ledger.attempts) == 0
+    assert await write_back(Spool(folder), ledger.attempts) == 0
     assert len(files(folder)) == 1
     living.note_stored()
     living.expire(math.inf)
@@ -260,9 +260,9 @@ async def test_a_replay_without_a_ledger_keeps_every_answer(tmp_path: Path) -> N
     spool.leave()
     ledger.away = True
     with pytest.raises(LedgerUnavailable):
-        await replay(Spool(folder), ledger.attempts)
+        await write_back(Spool(folder), ledger.attempts)
     ledger.away = False
-    assert await replay(Spool(folder), ledger.attempts) == 1
+    assert await write_back(Spool(folder), ledger.attempts) == 1
 
 
 def test_a_truncated_line_or_an_unstorable_answer_costs_no_other_answer(
@@ -278,7 +278,7 @@ def test_a_truncated_line_or_an_unstorable_answer_costs_no_other_answer(
         (path,) = files(folder)
         path.write_bytes(path.read_bytes() + b'{"id": "')
 
-        assert await replay(Spool(folder), ledger.attempts) == 3
+        assert await write_back(Spool(folder), ledger.attempts) == 3
         assert not files(folder)
         views = await ledger.reading.views([leased.job_id for leased, _ in answered])
         assert [view.step for view in views] == [Step.CHECK, Step.GENERATE, Step.CHECK]
@@ -315,7 +315,7 @@ async def test_what_is_no_segment_stays_and_keeps_no_answer_back(
 
     assert len(abandoned_segments(home)[folder]) >= 1
     assert lost_answers(home) == {}
-    assert await replay(Spool(folder), ledger.attempts) == 1
+    assert await write_back(Spool(folder), ledger.attempts) == 1
     assert [path.name for path in folder.iterdir()] == [in_the_way.name]
     assert "the spool" in caplog.text
     assert "secret" not in caplog.text
