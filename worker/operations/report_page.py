@@ -98,7 +98,6 @@ def page(document: dict[str, Any]) -> str:
         throughput_plot=_throughput(document),
         score_plots=[plot for name in ("grounding", "decided") if (plot := _scores(name, document["scores"]))],
         spent=spent_of(BatchStatus.model_validate(document["status"])),
-        cost_by_model=_by_model(document["calls"]),
     )
 
 
@@ -154,20 +153,6 @@ def _columns(title: str, labels: list[str], counts: list[list[int]], kinds: list
                 bars.append(Bar(place * width, HEIGHT - height, width * (1 - GAP), part, kind))
     rows = [(label, column) for label, column in zip(labels, counts, strict=False) if any(column)]
     return Columns(title, bars, top, marks, kinds, rows)
-
-
-def _by_model(calls: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Calls by lane and model; of all purposes and rounds together."""
-    groups: dict[tuple[str, str, str], dict[str, Any]] = {}
-    for call in calls:
-        key = call["lane"], call["provider"], call["model"] or "?"
-        group = groups.setdefault(key, dict.fromkeys(_SUMS, 0) | {"lane": key[0], "model": f"{key[1]}:{key[2]}"})
-        for name in _SUMS:
-            group[name] = None if group[name] is None or call[name] is None else group[name] + call[name]
-    return list(groups.values())
-
-
-_SUMS = ("calls", "errors", "unknown", "input_tokens", "cached_tokens", "output_tokens", "cost_usd")
 
 
 # ---- text ------------------------------------------------------------------------------------------------------------
