@@ -56,9 +56,6 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
 
 NAMES = tuple(name for commands in COMMANDS.values() for name in commands)
 
-_PARSING = {"budget": {"ignore_unknown_options": True}}
-"""Settings of the parser: an amount of -1 is a wrong amount, and not an option."""
-
 
 def load(arguments: list[str]) -> typer.Typer:
     """The application with the command that ``arguments`` ask for; the others are there by name and purpose alone."""
@@ -77,10 +74,7 @@ def load(arguments: list[str]) -> typer.Typer:
     for subject, commands in COMMANDS.items():
         for name, (module, purpose) in commands.items():
             command = _command(module, name) if name == called else _not_loaded
-            app.command(
-                name, cls=GroupedOptions, short_help=purpose, rich_help_panel=subject,
-                context_settings=_PARSING.get(name),
-            )(command)  # fmt: skip
+            app.command(name, cls=GroupedOptions, short_help=purpose, rich_help_panel=subject)(command)
     return app
 
 

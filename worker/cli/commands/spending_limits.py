@@ -208,9 +208,6 @@ def budget(
     budget that is used up waits, and goes on by itself in the next period, or at once when the budget is raised.
     'list' has those of keys, too, which 'nightdesk keys limit' sets.
     """
-    for word in (period, usd):
-        if word is not None and word.startswith("--"):
-            raise InputError(f"no such option: {word}; 'nightdesk budget --help' names those there are")
     settings = load_settings()
     if action == "list":
         if period is not None:
