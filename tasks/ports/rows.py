@@ -62,13 +62,17 @@ class UnchangedJob(NamedTuple):
     """It has its answer; otherwise it runs by its own terms, which follow."""
     priority: int = 0
     deadline: datetime | None = None
+    max_cost_usd: Decimal | None = None
+    """The ceiling of its batch."""
 
     def serves(self, job: "NewJob", batch: NewBatch) -> bool:
-        """Tells whether it is as good as a new job: it has its answer, or comes as early and is tried as long."""
-        if self.final or self.deadline is None:
-            return self.final or self.priority >= job.priority
-        latest = job.deadline or batch.deadline
-        return self.priority >= job.priority and latest is not None and self.deadline >= latest
+        """Tells whether it is as good as a new job: it has its answer, or comes as early, is tried as long and may cost as much."""
+        if self.final:
+            return True
+        latest, ceiling = job.deadline or batch.deadline, batch.max_cost_usd
+        lasts = self.deadline is None or (latest is not None and self.deadline >= latest)
+        pays = self.max_cost_usd is None or (ceiling is not None and self.max_cost_usd >= ceiling)
+        return lasts and pays and self.priority >= job.priority
 
 
 class Content(NamedTuple):

@@ -134,6 +134,8 @@ async def test_jobs_without_an_answer_are_taken_only_where_they_run_as_new_ones_
         assert await shared(ledger, "Paused", {}, {}) == 0
         assert await shared(ledger, "Begins later", {"not_before": EARLY}, {}) == 0
         assert await shared(ledger, "Window", {"window": "22:00-06:00 UTC"}, {}) == 0
+        assert await shared(ledger, "Same ceiling", {"max_cost_usd": "1"}, {"batch": {"max_cost_usd": "1"}}) == 3
+        assert await shared(ledger, "Low ceiling", {"max_cost_usd": "1"}, {"batch": {"max_cost_usd": "2"}}) == 0
         assert await shared(ledger, "Ceiling", {"max_cost_usd": "0.01"}, {}) == 0
         assert await shared(ledger, "Ends", {"deadline": EARLY}, {}) == 0
         assert await shared(ledger, "Ends sooner", {"deadline": EARLY}, {"batch": {"deadline": LATE}}) == 0

@@ -62,17 +62,17 @@ ORDER BY b.created_at DESC
 """
 
 # A job that failed is asked again, and one that was erased has no answer. One that is not final has to come to an answer as
-# a new one would: not in a batch that is paused, cancelled, waits for its time or may run out of money, nor held for what
-# would not hold a new job as well.
+# a new one would: not in a batch that is paused, cancelled or waits for its time, nor held for what would not hold a new
+# job as well.
 _SERVES = """
 j.erased_at IS NULL AND (j.state = 'completed' OR (
     j.finished_at IS NULL AND j.key_id IS NULL AND coalesce(j.held_reason IN ('lane_paused', 'tenant_budget'), true)
-    AND NOT own.paused AND own.cancelled_at IS NULL AND own.call_window IS NULL AND own.max_cost_usd IS NULL
+    AND NOT own.paused AND own.cancelled_at IS NULL AND own.call_window IS NULL
     AND coalesce(own.not_before <= nightdesk_now(), true)))
 """
 
 _UNCHANGED = f"""
-SELECT j.id, j.batch_id, r.request_hash, j.finished_at IS NOT NULL AS final, j.priority, j.deadline
+SELECT j.id, j.batch_id, r.request_hash, j.finished_at IS NOT NULL AS final, j.priority, j.deadline, own.max_cost_usd
 FROM unnest(%(ids)b::uuid[]) WITH ORDINALITY AS b(id, place)
 CROSS JOIN LATERAL ({_LINES.format(batch="b.id", and_first="")}) l
 JOIN job j ON j.id = l.job_id JOIN batch own ON own.id = j.batch_id JOIN job_request r ON r.job_id = l.job_id
