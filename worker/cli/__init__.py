@@ -44,8 +44,9 @@ def run(arguments: list[str]) -> int:
         adopt_project(os.environ, Path.cwd())
     try:
         # The parser is the half of what a command without work loads: main has a word before it.
-        from worker.cli.commands import load  # noqa: PLC0415
+        from worker.cli.commands import load, with_own_name  # noqa: PLC0415
 
+        arguments = with_own_name(arguments)
         app: Typer = load(arguments)
         _warn_of_mistyped_settings()
         result = app(arguments, standalone_mode=False, prog_name="nightdesk")

@@ -157,6 +157,15 @@ def test_help_is_short_and_long_and_the_version_is_the_packages(capsys: pytest.C
     assert capsys.readouterr().out == f"nightdesk {version('nightdesk')}\n"
 
 
+@pytest.mark.parametrize(("former", "now"), [("list", "status"), ("labels", "label"), ("resume", "release")])
+def test_a_former_name_of_a_command_has_its_help(former: str, now: str, capsys: pytest.CaptureFixture[str]) -> None:
+    pages = []
+    for name in (former, now):
+        assert cli.run([name, "--help"]) == 0
+        pages.append(capsys.readouterr().out)
+    assert pages[0] == pages[1]
+
+
 @pytest.mark.parametrize(
     ("line", "words"),
     [("nightdesk cal", ["calibrate"]), ("nightdesk run --max-c", ["--max-cost-usd"]), ("nightdesk nothing x", [])],

@@ -56,6 +56,14 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
 
 NAMES = tuple(name for commands in COMMANDS.values() for name in commands)
 
+_OTHER_WORDS = {"list": ("status",), "labels": ("label",), "resume": ("release", "--reason", "batch_paused")}
+"""What commands were called before."""
+
+
+def with_own_name(arguments: list[str]) -> list[str]:
+    """A command line with the name of its command in place of an earlier one."""
+    return [*_OTHER_WORDS.get(arguments[0], arguments[:1]), *arguments[1:]] if arguments else arguments
+
 
 def load(arguments: list[str]) -> typer.Typer:
     """The application with the command that ``arguments`` ask for; the others are there by name and purpose alone."""
