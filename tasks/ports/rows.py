@@ -545,6 +545,12 @@ class StoredResult:
     errors: Mapping[ErrorKind, int]
     """Claims of the answer by the kind of their error."""
 
+    @classmethod
+    def of(cls, view: JobView, result: JobResult) -> "StoredResult":
+        """The result that was made of a view."""
+        grounding = view.record.grounding if view.record is not None else None
+        return cls(result, grounding.errors if grounding is not None else {})
+
     def line(self, position: int | None = None) -> ResultLine:
         """The result as a line of output, at its job's position or at another one."""
         result = self.result

@@ -9,7 +9,7 @@ import pytest
 from schemas.claim_error import ErrorKind
 from schemas.grounding import Grounding
 from schemas.model_call import Ask, Prompt, Usage
-from schemas.record import JobResult, Quality, TimingMs
+from schemas.record import Quality, TimingMs
 from schemas.states import HeldReason, JobState, Outcome, Step
 from tasks.ports import Replay
 from tasks.results import Findings, completed, poll, result_of
@@ -46,7 +46,6 @@ from tests.contract.situations import (
 )
 from worker.ledger import pages
 from worker.ledger.postgres import PostgresLedger
-from worker.ledger.result_documents import COLUMNS
 
 
 @pytest.mark.parametrize("prompt", [None, make_prompt()])
@@ -142,17 +141,6 @@ async def test_the_line_of_a_result_keeps_numbers_of_any_size(
     (line,) = await lines_of(ledger, receipt.batch_id)
 
     assert b'"number":%b}' % text in line.content
-
-
-def test_every_field_of_a_result_has_a_column() -> None:
-    # Only a result that is cut for the result backend is truncated.
-    assert JobResult.model_fields.keys() - COLUMNS.keys() == {
-        "sources_used",
-        "tokens_used",
-        "shared_from",
-        "latency_ms",
-        "truncated",
-    }
 
 
 async def test_a_batch_tells_what_it_was_given(ledger: PostgresLedger, clock: Clock) -> None:

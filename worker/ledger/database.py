@@ -9,7 +9,6 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppres
 from datetime import timedelta
 from typing import Any
 
-import orjson
 import psycopg
 from psycopg import AsyncConnection
 from psycopg.abc import AdaptContext
@@ -19,6 +18,7 @@ from psycopg.pq import Format
 from psycopg.rows import namedtuple_row
 from psycopg.types.json import set_json_loads
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
+from pydantic_core import from_json
 
 from schemas.base import EARLIEST, LATEST
 from tasks.errors import LedgerError, LedgerUnavailable, NightdeskError, SchemaMismatch, Unstorable
@@ -112,7 +112,8 @@ _CONNECTION_IS_SOUND = (*_ROW_AT_FAULT, *_LOST_RACE, psycopg.ProgrammingError)
 def _read_json(content: str | bytes) -> Any:
     """The JSON of a column; its bytes where they can't be read: the reader of that row then fails, and not the fetch of all rows."""
     try:
-        return orjson.loads(content)
+        # Unlike orjson it reads a whole number of any length.
+        return from_json(content)
     except ValueError:
         return content if isinstance(content, bytes) else content.encode()
 

@@ -222,11 +222,6 @@ def whole_record(columns: dict[str, Any], row: Any) -> dict[str, Any]:
     return record
 
 
-def visible_parts(frame: bytes | memoryview) -> bytes:
-    """The citations, claims, values and quality of a packed record, as the fields of its result in JSON."""
-    return _unpack(frame, 2)[0]
-
-
 # ---- several parts in one frame --------------------------------------------------------------------------------------
 
 

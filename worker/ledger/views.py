@@ -41,7 +41,6 @@ from worker.ledger.packing import (
     whole_request,
 )
 from worker.ledger.pages import read_apart, walk
-from worker.ledger.result_documents import error_counts, read_results
 from worker.ledger.stored_rows import read_row
 
 RECORD_COLUMNS = {
@@ -257,6 +256,9 @@ _PLACE = re.compile(r"(?P<line>line ?)?(?P<number>[0-9]{1,20})")
 
 MOST_POSITION = 2**31 - 1
 
+RESULT_ROWS = 100
+"""Results whose rows are read by one statement, between two turns of the event loop."""
+
 PAGE_BYTES = 1_000_000
 """Of results from which on no more are added to a page."""
 
@@ -267,30 +269,38 @@ MOST_SOURCES = 10_000
 class PostgresReading(Store, Reading):
     """Views by id, and pages of them without a cursor."""
 
-    async def _slim_views(self, job_ids: Sequence[UUID]) -> list[JobView]:
-        return await self._read(_SLIM_VIEWS, job_ids)
-
     async def views(self, job_ids: Sequence[UUID]) -> list[JobView]:
         """The jobs that exist among ``job_ids``, in that order."""
-        return await self._read(_VIEWS, job_ids)
+        return [view async for view in self._read(_VIEWS, job_ids)]
 
-    async def _read(self, statement: str, job_ids: Sequence[UUID]) -> list[JobView]:
+    async def _read(self, statement: str, job_ids: Sequence[UUID]) -> AsyncIterator[JobView]:
         """The views of jobs in the order of their ids; one that can't be read says so, and keeps no other back."""
         rows, refused = await read_apart(self._db, statement, job_ids)
         if refused:
             rows += await self._db.rows(_BARE_VIEWS, {"ids": refused})
             places = {job_id: place for place, job_id in enumerate(job_ids)}
             rows.sort(key=lambda row: places[row.id])
-        return [readable_view(row) for row in rows]
+        # A row is a hundredth of its view, so only one is made at a time.
+        for row in rows:
+            yield readable_view(row)
 
     async def results(self, job_ids: Sequence[UUID]) -> list[StoredResult]:
-        return [each async for each in read_results(self._db, job_ids, self._slim_views, lambda result: result)]
+        return [result async for result in self._results(job_ids)]
+
+    async def _results(self, job_ids: Sequence[UUID]) -> AsyncIterator[StoredResult]:
+        # Most commands read no result, and the steps of an answer come along.
+        from tasks.results import result_of  # noqa: PLC0415
+
+        for at in range(0, len(job_ids), RESULT_ROWS):
+            async for view in self._read(_SLIM_VIEWS, job_ids[at : at + RESULT_ROWS]):
+                yield StoredResult.of(view, result_of(view))
 
     async def batch_results(self, batch_id: UUID, after: int = -1) -> AsyncIterator[list[ResultLine]]:
         """The results of the jobs of a batch after a position, as lines of JSON, streamed in pages; none is empty, or large."""
         async for rows in walk(self._db, _BATCH_JOBS, {"batch_id": batch_id}, {"position": after}):
             page, size = list[ResultLine](), 0
-            async for line in read_results(self._db, [row.id for row in rows], self._slim_views, StoredResult.line):
+            async for result in self._results([row.id for row in rows]):
+                line = result.line()
                 page.append(line)
                 size += len(line.content)
                 if size >= PAGE_BYTES:
@@ -328,7 +338,8 @@ class PostgresReading(Store, Reading):
     async def error_kinds(self, batch_id: UUID) -> dict[ErrorKind, int]:
         """The sum of ``grounding.errors`` over the answers of a batch, most frequent first."""
         rows = await self._db.rows(_ERROR_KINDS, {"batch_id": batch_id})
-        return error_counts({row.kind: row.n for row in rows})
+        # A later version may tell further kinds apart.
+        return {ErrorKind(row.kind): row.n for row in rows if row.kind in set(ErrorKind)}
 
     async def batches(self, limit: int, before: UUID | None = None) -> list[BatchStatus]:
         """The newest batches, newest first; with ``before``, the next ones after that batch of the list."""

@@ -18,7 +18,6 @@ from tasks.answers.texts import INVALID
 from tasks.ports import InputLine, JobView, Refused, Repeated, ResultLine, StoredResult
 from worker.ledger.pages import in_pages
 from worker.ledger.postgres import PostgresLedger
-from worker.ledger.result_documents import rendered
 from worker.operations.file_form import FileForm
 from worker.operations.row_files import result_row, writing_rows
 
@@ -216,14 +215,14 @@ class _Results(NamedTuple):
         else:
             # A new rendering needs the sources and the messages.
             async for view in reading.batch_views(batch_id):
-                yield [rendered(view, self.result).line()]
+                yield [StoredResult.of(view, self.result(view)).line()]
 
     async def _of_jobs(self, ids: Sequence[UUID]) -> dict[UUID, StoredResult]:
         reading = self.ledger.reading
         if self.result is None:
             stored_results = await reading.results(ids)
         else:
-            stored_results = [rendered(view, self.result) for view in await reading.views(ids)]
+            stored_results = [StoredResult.of(view, self.result(view)) for view in await reading.views(ids)]
         return {stored.result.job_id: stored for stored in stored_results}
 
     async def _listed(self, extra: Iterable[InputLine] | None) -> AsyncIterator[InputLine]:
