@@ -69,9 +69,9 @@ class LaneHarness:
         self.calls = PaidCalls(self.journal, RetryPolicy(), lambda: 0.5)
         self.settlement = Settlement(self.ledger.queue, self.journal, self.calls, self.providers, lambda _: None)
         self.lane = self.new_lane()
-        self.background = BackgroundLane(self.ledger.remote_responses, self.settlement, self.chooser(), PACE)
-        parked_calls = parked_together("parked calls", self.ledger.remote_batches)
-        self.responses = parked_together("background responses", self.ledger.remote_responses)
+        self.background = BackgroundLane(self.ledger.remote_batches, self.settlement, self.chooser(), PACE)
+        parked_calls = parked_together("parked calls", self.ledger.remote_batches.park)
+        self.responses = parked_together("background responses", self.ledger.remote_batches.park_responses)
         self.parking = Parking(parked_calls.send, self.responses.send, self.journal)
         self._ends = parked_calls.close, self.responses.close, self.journal.close, self.providers.close
 

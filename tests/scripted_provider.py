@@ -11,8 +11,7 @@ from schemas.job import GenerationConfig, JobRequest
 from schemas.model_call import Completion, FinishReason, Prompt, ProviderSnapshot, Usage
 from tasks.errors import ConfigurationError
 from tasks.ports import Answered, Call, CheapJudge, Listener, Provider, Turn
-from tasks.ports.remote_batches import RemoteCalls
-from tasks.ports.remote_responses import RemoteResponses
+from tasks.ports.remote_batches import RemoteCalls, RemoteResponses
 
 Act = Callable[[Call], Awaitable[Answered]]
 

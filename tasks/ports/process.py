@@ -10,8 +10,7 @@ from schemas.states import Step
 from tasks.errors import ConfigurationError
 from tasks.ports.attempt_rows import NewAttempt
 from tasks.ports.provider import CheapJudge, Provider, Turn
-from tasks.ports.remote_batches import RemoteCalls
-from tasks.ports.remote_responses import RemoteResponses
+from tasks.ports.remote_batches import RemoteCalls, RemoteResponses
 from tasks.ports.rows import FinalFacts, Leased
 
 STALL_S = 1.0

@@ -1,4 +1,4 @@
-"""Provider batches: the provider's side, which makes many calls at half the price, and the ledger's side, which parks them."""
+"""Provider batches and responses in a provider's background: the provider's side makes calls at a lower price, the ledger's parks them."""
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -78,6 +78,7 @@ class Intent:
     body_bytes: int = 0
     spilled: bool = False
     """It is to end for the deadline of its jobs, which go on by another lane."""
+    lane: Lane = Lane.PROVIDER_BATCH
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +120,25 @@ class RemoteCalls(Protocol):
 
     async def find(self, intent: Intent, taken_ids: frozenset[str], attempt_ids: frozenset[str]) -> Candidates:
         """List the batches that may be an intent's, without the ``taken_ids`` of other intents."""
+
+    def answer(self, call: Call, result: RemoteResult) -> Answered:
+        """Parse a result as the answer of a single call is parsed. Raises ``ProviderError``."""
+
+
+class RemoteResponses(Protocol):
+    """The background of one provider; a response is created by ``Provider.call``.
+
+    Every method raises ``ProviderError`` only; none tries again. ``NOT_FOUND``: the provider has no such response any more.
+    """
+
+    async def check(self, remote_id: str) -> RemoteResult | None:
+        """Fetch a response; None: it is under way."""
+
+    async def cancel(self, remote_id: str) -> RemoteResult | None:
+        """Ask the provider to end a response early; returns what it came to, or None while that is open."""
+
+    async def forget(self, remote_id: str) -> None:
+        """Remove a response from the provider's store."""
 
     def answer(self, call: Call, result: RemoteResult) -> Answered:
         """Parse a result as the answer of a single call is parsed. Raises ``ProviderError``."""
@@ -168,7 +188,7 @@ class UnreadableCall:
 
 @dataclass(frozen=True, slots=True)
 class OpenBatch:
-    """A provider batch that a worker looks after for a while."""
+    """A provider batch that a worker looks after for a while; or a response in the background, under the id of its attempt."""
 
     intent: Intent
     remote_id: str | None
@@ -187,6 +207,13 @@ class OpenBatch:
     """Looks in a row that failed."""
     failing_for: timedelta = timedelta(0)
     """Time since the first of them."""
+    closed: bool = False
+    """The attempt of a response is closed: its answer is stored, or its outcome was given up as unknown."""
+
+    @property
+    def id(self) -> UUID:
+        """Its id in the ledger."""
+        return self.intent.id
 
 
 @dataclass(frozen=True, slots=True)

@@ -175,7 +175,7 @@ async def test_one_that_is_set_later_counts_what_its_jobs_cost_before(postgres_d
         # What becomes known later of earlier calls is settled in both.
         late = closed_ok(lost, unknown, answer=make_answer(cost_usd=Decimal("0.10")))
         await ledger.attempts.close_attempts([late])
-        (pending,) = await ledger.remote_batches.pending(remote_id, [parked.id])
+        (pending,) = await ledger.remote_batches.pending([parked.id], remote_id)
         answer = make_answer(cost_usd=Decimal("0.02"))
         await ledger.attempts.close_attempts([closed_ok(pending.job, parked, answer=answer)])
         assert await sums(ledger) == {
@@ -231,7 +231,7 @@ async def test_a_call_in_a_provider_batch_and_a_lost_one_keep_their_reserve(post
         late = closed_ok(lost, unknown, answer=make_answer(cost_usd=Decimal("0.20")))
         await ledger.attempts.close_attempts([late])
         assert await ledger.duties.settle_budgets(10) == 0, "0.15 USD are left"
-        (pending,) = await ledger.remote_batches.pending(remote_id, [parked.id])
+        (pending,) = await ledger.remote_batches.pending([parked.id], remote_id)
         answer = make_answer(cost_usd=Decimal("0.10"))
         await ledger.attempts.close_attempts(
             [closed_ok(pending.job, parked, answer=answer, then=to_check(pending.job))]

@@ -177,7 +177,7 @@ def test_a_worker_that_ends_between_create_and_id_leaves_an_unknown_outcome(data
         await asyncio.wait({dying})
         assert await harness.tally() == {("background", "unknown"): 1}
         assert await state_of(harness) == {"available generate": 1}
-        assert await harness.ledger.remote_responses.take_due(10, MINUTE) == []
+        assert await harness.ledger.remote_batches.take_due(10, MINUTE, responses=True) == []
 
     over(database_url, stub, scenario, unobserved=24 * HOUR)
 

@@ -90,8 +90,7 @@ async def in_a_batch(harness: LaneHarness, stage: str) -> None:
 
 async def look_once(harness: LaneHarness) -> None:
     """One look at the batch that is due."""
-    batch = await harness.ledger.remote_batches.take_due(timedelta(seconds=30))
-    assert batch is not None
+    (batch,) = await harness.ledger.remote_batches.take_due(1, timedelta(seconds=30))
     await harness.lane._look_after(batch)
     await harness.forward(MINUTE)
 

@@ -233,8 +233,9 @@ def test_operators_see_where_calls_wait_and_what_was_moved(database_url: str, st
         assert list(check_remote([open_notice])) == []
         stub.remote.stalls.add("cancel")
         await harness.forward(7 * HOUR + 41 * MINUTE)
-        await ledger.remote_batches.note_spilled((await harness.rows("SELECT id FROM provider_batch"))[0].id)
-        await ledger.remote_batches.note_cancelled((await harness.rows("SELECT id FROM provider_batch"))[0].id)
+        batches = [row.id for row in await harness.rows("SELECT id FROM provider_batch LIMIT 1")]
+        await ledger.remote_batches.note_spilled(batches)
+        await ledger.remote_batches.note_cancelled(batches)
         await harness.forward(16 * MINUTE)
         health = await ledger.inspection.health(stuck_after=HOUR)
         (finding,) = check_remote(health.remote)

@@ -175,24 +175,21 @@ def test_one_worker_at_a_time_looks_after_a_batch(database_url: str) -> None:
         attempt = await parked(ledger)
         intent = await intend(ledger, attempt.provider)
         assert intent is not None
-        assert await ledger.remote_batches.take_due(KEEP) is None, "its creator keeps it"
+        assert await ledger.remote_batches.take_due(1, KEEP) == [], "its creator keeps it"
         assert await ledger.remote_batches.note_created(intent.id, "batch_1", timedelta(0))
-        batch = await ledger.remote_batches.take_due(KEEP)
-        assert batch is not None
+        (batch,) = await ledger.remote_batches.take_due(1, KEEP)
         assert (batch.remote_id, batch.has_jobs, batch.cancelled, batch.looks) == ("batch_1", True, False, 1)
-        assert await ledger.remote_batches.take_due(KEEP) is None
+        assert await ledger.remote_batches.take_due(1, KEEP) == []
         await asyncio.to_thread(advance_clock, database_url, 2 * KEEP)
         await ledger.actions.cancel([attempt.job_id], "a person")
-        again = await ledger.remote_batches.take_due(KEEP)
-        assert again is not None
+        (again,) = await ledger.remote_batches.take_due(1, KEEP)
         assert (again.has_jobs, again.looks) == (False, 2)
 
         # Put off to now, it is left to others for so long by a worker that can't serve its provider.
-        await ledger.remote_batches.put_off(intent.id, timedelta(0))
-        assert await ledger.remote_batches.take_due(KEEP, [attempt.provider]) is None
+        await ledger.remote_batches.put_off({intent.id: timedelta(0)})
+        assert await ledger.remote_batches.take_due(1, KEEP, [attempt.provider]) == []
         await asyncio.to_thread(advance_clock, database_url, 3 * KEEP)
-        late = await ledger.remote_batches.take_due(KEEP, [attempt.provider])
-        assert late is not None
+        (late,) = await ledger.remote_batches.take_due(1, KEEP, [attempt.provider])
         assert late.overdue >= KEEP
 
     over(database_url, scenario)
@@ -226,7 +223,7 @@ def test_the_close_of_its_call_moves_a_pending_job_once(database_url: str, then:
         attempt = await parked(ledger)
         intent = await intend(ledger, attempt.provider)
         assert intent is not None
-        (pending,) = await ledger.remote_batches.pending(intent.id, [attempt.id])
+        (pending,) = await ledger.remote_batches.pending([attempt.id], intent.id)
         assert (pending.attempt.id, pending.job.token) == (attempt.id, attempt.token)
         close = ClosedAttempt(
             attempt.id, attempt.job_id, attempt.token, Step.GENERATE, "error:overloaded", spent=True,
@@ -251,11 +248,11 @@ def test_what_was_collected_is_passed_over_the_second_time(database_url: str) ->
         assert intent is not None
         await close(ledger, first, "error:expired")
         ids = [first.id, second.id]
-        assert [call.attempt.id for call in await ledger.remote_batches.pending(intent.id, ids)] == [second.id]
+        assert [call.attempt.id for call in await ledger.remote_batches.pending(ids, intent.id)] == [second.id]
         assert await ledger.remote_batches.unanswered(intent.id, 10) == [second.id]
         await close(ledger, second, "error:cancelled")
         await ledger.remote_batches.end(intent.id, "abandoned")
-        assert await ledger.remote_batches.pending(intent.id, ids) == []
+        assert await ledger.remote_batches.pending(ids, intent.id) == []
 
     over(database_url, scenario)
 

@@ -73,10 +73,10 @@ class BatchLane:
         busy = await self._withdraw()
         waiting = await self.batches.waiting()
         busy |= await self._send_gathered(waiting)
-        batch = await self.batches.take_due(self.pace.keep_for, self.unserved.closed)
-        if batch is not None:
+        due = await self.batches.take_due(1, self.pace.keep_for, self.unserved.closed)
+        for batch in due:
             await self._look_after(batch)
-        if busy or batch is not None:
+        if busy or due:
             return Work.MORE
         return Work.WAITING if waiting else Work.NOTHING
 
@@ -130,7 +130,7 @@ class BatchLane:
                 log.warning(
                     "a provider batch may have been created, its provider's list will tell: %s", failure.message
                 )
-                await self.batches.put_off(intent.id, self.pace.first_look)
+                await self.batches.put_off({intent.id: self.pace.first_look})
             else:
                 await self._refuse(intent, failure)
             return
@@ -163,7 +163,7 @@ class BatchLane:
         # One that others left so long is served by none of them.
         remote = self._remote(batch.intent.provider, report=batch.overdue >= self.pace.keep_for)
         if remote is None:
-            await self.batches.put_off(batch.intent.id, timedelta(0))
+            await self.batches.put_off({batch.id: timedelta(0)})
             return
         if batch.due_in is not None:
             await self.lanes.refresh_times(batch.intent.provider, batch.intent.model)
@@ -203,7 +203,7 @@ class BatchLane:
             await self.batches.note_created(intent.id, candidates.matches[0], timedelta(0))
             log.info("adopted the batch %s of %d calls at %s", candidates.matches[0], intent.calls, intent.provider)
         elif candidates.open or intent.age < 2 * self.pace.create_within:
-            await self.batches.put_off(intent.id, self._next_look(batch))
+            await self.batches.put_off({intent.id: self._next_look(batch)})
         else:
             log.warning("a batch of %d calls was never created at %s", intent.calls, intent.provider)
             message = "the batch was not created: its worker ended before that, and the provider lists none"
@@ -217,14 +217,14 @@ class BatchLane:
         if status.refused is not None:
             await self._refuse(intent, status.refused)
         elif status.ended:
-            await self.batches.put_off(intent.id, self.pace.keep_for, status.detail)
+            await self.batches.put_off({intent.id: self.pace.keep_for}, status.detail)
             await self._collect(batch, remote_id, remote, status)
         else:
             spill_in = self._spill_in(batch)
             late = spill_in is not None and spill_in <= timedelta(0)
             if not batch.cancelled and (late or not batch.has_jobs):
                 await self._cancel(batch, remote_id, remote)
-            await self.batches.put_off(intent.id, self._next_look(batch), status.detail)
+            await self.batches.put_off({intent.id: self._next_look(batch)}, status.detail)
             if batch.failed_looks:
                 await self.batches.note_progress(intent.id)
 
@@ -233,7 +233,7 @@ class BatchLane:
         if batch.due_in is None:
             return None
         i = batch.intent
-        calls = SentCalls(i.provider, i.model, Lane.PROVIDER_BATCH, i.age, i.calls, i.body_bytes)
+        calls = SentCalls(i.provider, i.model, i.lane, i.age, i.calls, i.body_bytes)
         return self.lanes.leave_in(calls, batch.due_in)
 
     def _next_look(self, batch: OpenBatch) -> timedelta:
@@ -245,9 +245,9 @@ class BatchLane:
         why = "no job waits for it"
         if batch.has_jobs:
             why = f"{in_words(batch.due_in or timedelta(0))} are left to the deadline of its jobs"
-            await self.batches.note_spilled(intent.id)
+            await self.batches.note_spilled([intent.id])
         await remote.cancel(remote_id)
-        await self.batches.note_cancelled(intent.id)
+        await self.batches.note_cancelled([intent.id])
         log.info("cancelled the batch %s of %d calls at %s: %s", remote_id, intent.calls, intent.provider, why)
 
     # ---- answers ----
@@ -273,7 +273,7 @@ class BatchLane:
                 page[attempt_id] = result
                 if len(page) >= ROWS:
                     await self._store(intent, page, remote)
-                    await self.batches.put_off(intent.id, self.pace.keep_for)
+                    await self.batches.put_off({intent.id: self.pace.keep_for})
                     page = {}
         except ProviderError:
             await self._store(intent, page, remote)
@@ -293,7 +293,7 @@ class BatchLane:
     async def _give_back(self, intent: Intent, failure: Failure, *, lane_paused: bool = False) -> None:
         """Ends the calls of a batch that are still open with one failure."""
         while attempt_ids := await self.batches.unanswered(intent.id, ROWS):
-            calls = await self.batches.pending(intent.id, attempt_ids)
+            calls = await self.batches.pending(attempt_ids, intent.id)
             if not calls:
                 return
             pending = await self.settlement.readable(calls)
@@ -303,12 +303,12 @@ class BatchLane:
                     for call in pending
                 )
             )
-            await self.batches.put_off(intent.id, self.pace.keep_for)
+            await self.batches.put_off({intent.id: self.pace.keep_for})
 
     async def _store(self, intent: Intent, answers: dict[UUID, Answer], remote: RemoteCalls) -> None:
         if not answers:
             return
-        pending = await self.settlement.readable(await self.batches.pending(intent.id, list(answers)))
+        pending = await self.settlement.readable(await self.batches.pending(list(answers), intent.id))
         await asyncio.gather(
             *(
                 self.settlement.settle(call, answers[call.attempt.id], remote, spilled=intent.spilled)

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
         actions,
         answer_cache,
         attempts,
-        background_responses,
         batch_contents,
         batch_figures,
         browsing,
@@ -68,7 +67,6 @@ class PostgresLedger:
     erasure: "worker.ledger.removal.Erasure"
     fleet: "worker.ledger.fleet.Fleet"
     remote_batches: "worker.ledger.provider_batches.PostgresRemoteBatches"
-    remote_responses: "worker.ledger.background_responses.PostgresResponses"
     remote_overview: "worker.ledger.remote_overview.RemoteOverview"
     history: "worker.ledger.history.CallHistory"
     labels: "worker.ledger.labels.Labels"

@@ -1,4 +1,7 @@
-"""Parked calls and provider batches: jobs become pending, calls become batches, and answers find their calls."""
+"""Parked calls and provider batches: jobs become pending, calls become batches, and answers find their calls.
+
+A response in a provider's background is a batch of one call, whose id is that of the attempt.
+"""
 
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -54,6 +57,35 @@ WITH input AS (
 SELECT attempt_id FROM parked_call
 -- An earlier try of this statement parked it, and its commit was not confirmed.
 UNION SELECT attempt_id FROM provider_batch_call WHERE attempt_id = ANY(%(attempt_id)b::uuid[])
+"""
+
+_PARK_RESPONSES = """
+WITH input AS (
+    SELECT d.*, a.opened_at
+    FROM unnest(%(attempt_id)b::uuid[], %(job_id)b::uuid[], %(token)b::uuid[], %(provider)b::text[], %(model)b::text[],
+                %(bytes)b::int4[], %(call)b::jsonb[], %(due_at)b::timestamptz[], %(lane)b::text[], %(remote_id)b::text[])
+    AS d(attempt_id, job_id, token, provider, model, bytes, call, due_at, lane, remote_id)
+    JOIN attempt a ON a.id = d.attempt_id
+), leased_job AS (
+    SELECT j.id FROM job j JOIN input d ON d.job_id = j.id AND d.token = j.lease_token
+    WHERE j.state = 'running' ORDER BY j.id FOR NO KEY UPDATE OF j
+), parked_job AS (
+    UPDATE job j SET state = 'pending', lease_token = NULL, lease_until = NULL, worker = NULL
+    FROM leased_job l WHERE j.id = l.id
+), response AS (
+    INSERT INTO provider_batch (id, provider, model, lane, remote_id, state, calls, body_bytes, intended_at, created_at, due_at, next_at)
+    SELECT attempt_id, provider, model, lane, remote_id, 'open', 1, bytes, opened_at, nightdesk_now(), due_at,
+           nightdesk_now() + %(first_look)s
+    FROM input ON CONFLICT DO NOTHING
+    RETURNING id
+), parked_call AS (
+    INSERT INTO provider_batch_call (attempt_id, job_id, provider_batch_id, provider, model, body_bytes, call, due_at)
+    SELECT d.attempt_id, d.job_id, d.attempt_id, d.provider, d.model, d.bytes, d.call, d.due_at
+    FROM input d JOIN response r ON r.id = d.attempt_id
+), sent_attempt AS (
+    UPDATE attempt a SET provider_batch_id = a.id FROM response r WHERE a.id = r.id
+)
+SELECT attempt_id FROM input
 """
 
 # A batch that is cancelled for one deadline is cancelled for all its jobs: only those of about the same time share one.
@@ -151,29 +183,47 @@ WITH created AS (
 SELECT id FROM created
 """
 
-_TAKE_DUE = f"""
+
+def _take_due(lanes: str) -> str:
+    return f"""
 WITH due AS (
     SELECT id, nightdesk_now() - next_at AS overdue FROM provider_batch
-    WHERE lane = 'provider_batch' AND ended_at IS NULL AND next_at <= nightdesk_now()
+    WHERE {lanes} AND ended_at IS NULL AND next_at <= nightdesk_now()
       -- What another worker can look after is left to it.
       AND (provider <> ALL (%(unserved)b::text[]) OR next_at <= nightdesk_now() - %(keep_for)s)
-    ORDER BY next_at LIMIT 1 FOR UPDATE SKIP LOCKED
+    ORDER BY next_at LIMIT %(limit)s FOR UPDATE SKIP LOCKED
 )
 UPDATE provider_batch b SET next_at = nightdesk_now() + %(keep_for)s, looks = b.looks + 1
 FROM due WHERE b.id = due.id
-RETURNING b.id, b.provider, b.model, b.calls, b.intended_at, nightdesk_now() - b.intended_at AS age, b.remote_id, b.looks,
+RETURNING b.id, b.provider, b.model, b.lane, b.calls, b.intended_at, nightdesk_now() - b.intended_at AS age, b.remote_id, b.looks,
           b.cancelled_at IS NOT NULL AS cancelled, b.body_bytes, b.spilled_at, b.due_at - nightdesk_now() AS due_in, due.overdue,
           coalesce((b.detail #>> '{{trouble,looks}}')::int, 0) AS failed_looks,
           coalesce(nightdesk_now() - (b.detail #>> '{{trouble,since}}')::timestamptz, '0') AS failing_for,
+          NOT EXISTS (SELECT FROM attempt WHERE id = b.id AND closed_at IS NULL) AS closed,
           EXISTS (SELECT FROM provider_batch_call r CROSS JOIN LATERAL {OPEN_ATTEMPT} a CROSS JOIN LATERAL {WAITING_JOB} j
                   WHERE r.provider_batch_id = b.id) AS has_jobs
 """
 
+
+# Each by the index of its own.
+_TAKE_DUE_BATCHES, _TAKE_DUE_RESPONSES = map(_take_due, ("lane = 'provider_batch'", "lane <> 'provider_batch'"))
+
 _PUT_OFF = """
-UPDATE provider_batch SET next_at = nightdesk_now() + %(look_after)s,
+UPDATE provider_batch b SET next_at = nightdesk_now() + d.pause,
     detail = coalesce(%(detail)s::jsonb || jsonb_strip_nulls(jsonb_build_object('trouble', detail -> 'trouble')), detail)
-WHERE id = %(id)s AND ended_at IS NULL
+FROM unnest(%(ids)b::uuid[], %(pauses)b::interval[]) AS d(id, pause) WHERE b.id = d.id AND b.ended_at IS NULL
 """
+
+_LOADS = """
+SELECT provider, model, count(*) AS calls, sum(body_bytes)::int8 AS body_bytes FROM provider_batch
+WHERE lane <> 'provider_batch' AND ended_at IS NULL AND due_at IS NOT NULL GROUP BY provider, model
+"""
+
+_NOTE_SPILLED = """
+UPDATE provider_batch SET spilled_at = coalesce(spilled_at, nightdesk_now()) WHERE id = ANY(%(ids)b::uuid[])
+"""
+
+_NOTE_CANCELLED = "UPDATE provider_batch SET cancelled_at = nightdesk_now() WHERE id = ANY(%(ids)b::uuid[])"
 
 _NOTE_TROUBLE = """
 UPDATE provider_batch SET next_at = nightdesk_now() + %(look_after)s, detail = detail || jsonb_build_object(
@@ -183,8 +233,7 @@ UPDATE provider_batch SET next_at = nightdesk_now() + %(look_after)s, detail = d
 WHERE id = %(id)s AND ended_at IS NULL
 """
 
-# A response in the background is a batch of its own, under the id of its attempt.
-PENDING = (
+_PENDING = (
     """
 WITH new_lease AS (
     SELECT j.id, j.batch_id, j.tenant, j.key_id, j.position, j.custom_id, j.step, j.run, j.round, j.priority, j.created_at,
@@ -214,6 +263,18 @@ WITH ended_batch AS (
 DELETE FROM provider_batch_call r USING ended_batch b WHERE r.provider_batch_id = b.id
 """
 
+_END_RESPONSES = """
+WITH ended_response AS (
+    UPDATE provider_batch b SET state = 'collected', ended_at = nightdesk_now()
+    WHERE b.id = ANY(%(ids)b::uuid[]) AND b.ended_at IS NULL
+      AND NOT EXISTS (SELECT FROM attempt WHERE id = b.id AND closed_at IS NULL)
+    RETURNING b.id
+), ended_call AS (
+    DELETE FROM provider_batch_call r USING ended_response e WHERE r.attempt_id = e.id
+)
+SELECT id FROM ended_response
+"""
+
 _WITHDRAWN = """
 SELECT r.attempt_id, r.job_id, a.lease_token, a.number, a.round, j.step,
        a.closed_at IS NULL AND j.state = 'pending' AND (a.run, a.round) = (j.run, j.round) AS recalled
@@ -225,12 +286,15 @@ WHERE r.provider_batch_id IS NULL
 LIMIT %(limit)s
 """
 
+FIRST_LOOK = timedelta(seconds=2)
+"""Pause before the first look at a response: some answers are short."""
+
 ROW_OVERHEAD = 256
 """Bytes of a row beside its body, in the forms of both providers."""
 
 
 class PostgresRemoteBatches(Store):
-    """Parked calls and provider batches, each method one transaction."""
+    """Parked calls, provider batches and open responses, each method one transaction."""
 
     async def park(self, calls: Sequence[ParkedCall]) -> set[UUID]:
         """Make jobs pending that are still leased under their token; returns the attempts that are parked now."""
@@ -239,6 +303,19 @@ class PostgresRemoteBatches(Store):
             "call": [call.document.decode() for call in calls],
         }
         return set(await self._db.column(_PARK, parameters))
+
+    async def park_responses(self, calls: Sequence[ParkedCall]) -> set[UUID]:
+        """Write the ids of responses and make their jobs pending; returns the attempts whose responses are known now.
+
+        A response whose job was taken away meanwhile is written too, so that it is cancelled and paid for.
+        """
+        parameters = {
+            **arrays(calls, "attempt_id", "job_id", "token", "provider", "model", "due_at", "lane", "remote_id"),
+            "bytes": [len(call.body) for call in calls],
+            "call": [call.document.decode() for call in calls],
+            "first_look": FIRST_LOOK,
+        }
+        return set(await self._db.column(_PARK_RESPONSES, parameters))
 
     async def waiting(self) -> Sequence[WaitingCalls]:
         """The parked calls that were not sent yet, the oldest first."""
@@ -301,23 +378,38 @@ class PostgresRemoteBatches(Store):
         parameters = {"id": batch_id, "remote_id": remote_id, "look_after": look_after}
         return bool(await self._db.rows(_CREATED, parameters, within_s=TRANSACTION_S))
 
-    async def take_due(self, keep_for: timedelta, unserved: Collection[str] = ()) -> OpenBatch | None:
-        """The batch that is due to be looked after; others leave it alone for ``keep_for``.
+    async def take_due(
+        self, limit: int, keep_for: timedelta, unserved: Collection[str] = (), *, responses: bool = False
+    ) -> list[OpenBatch]:
+        """The batches, or the responses, that are due to be looked after; others leave them alone for ``keep_for``.
 
         Those of ``unserved`` providers only once no other worker took them for so long.
         """
-        rows = await self._db.rows(_TAKE_DUE, {"keep_for": keep_for, "unserved": list(unserved)})
-        if not rows:
-            return None
-        of_batch = fields(
-            rows[0], "remote_id", "looks", "has_jobs", "cancelled", "due_in", "overdue", "failed_looks", "failing_for"
+        statement = _TAKE_DUE_RESPONSES if responses else _TAKE_DUE_BATCHES
+        rows = await self._db.rows(statement, {"limit": limit, "keep_for": keep_for, "unserved": list(unserved)})
+        names = (
+            "remote_id",
+            "looks",
+            "has_jobs",
+            "cancelled",
+            "due_in",
+            "overdue",
+            "failed_looks",
+            "failing_for",
+            "closed",
         )
-        return OpenBatch(_intent(rows[0]), **of_batch)
+        return [OpenBatch(_intent(row, Lane(row.lane)), **fields(row, *names)) for row in rows]
 
-    async def put_off(self, batch_id: UUID, look_after: timedelta, detail: Mapping[str, Any] | None = None) -> None:
-        """Look after a batch again later."""
-        document = None if detail is None else orjson.dumps(detail).decode()
-        await self._db.rows(_PUT_OFF, {"id": batch_id, "look_after": look_after, "detail": document})
+    async def put_off(self, pauses: Mapping[UUID, timedelta], detail: Mapping[str, Any] | None = None) -> None:
+        """Look after batches again later."""
+        if pauses:
+            document = None if detail is None else orjson.dumps(detail).decode()
+            parameters = {"ids": list(pauses), "pauses": list(pauses.values()), "detail": document}
+            await self._db.rows(_PUT_OFF, parameters)
+
+    async def loads(self) -> dict[tuple[str, str], tuple[int, int]]:
+        """By provider and model the number and the bytes of the open responses that may have to be moved."""
+        return {(row.provider, row.model): (row.calls, row.body_bytes) for row in await self._db.rows(_LOADS)}
 
     async def note_trouble(self, batch_id: UUID, look_after: timedelta, cause: str) -> None:
         """Look after a batch again later, because a look failed; people see the cause."""
@@ -330,16 +422,15 @@ class PostgresRemoteBatches(Store):
             {"id": batch_id},
         )
 
-    async def note_spilled(self, batch_id: UUID) -> None:
-        """Write that it is to end for the deadline of its jobs, before the provider is asked to."""
-        statement = "UPDATE provider_batch SET spilled_at = coalesce(spilled_at, nightdesk_now()) WHERE id = %(id)s"
-        await self._db.rows(statement, {"id": batch_id})
+    async def note_spilled(self, ids: Sequence[UUID]) -> None:
+        """Write that they are to end for the deadline of their jobs, before the provider is asked to."""
+        if ids:
+            await self._db.rows(_NOTE_SPILLED, {"ids": list(ids)})
 
-    async def note_cancelled(self, batch_id: UUID) -> None:
-        """Write that the provider was asked to end it."""
-        await self._db.rows(
-            "UPDATE provider_batch SET cancelled_at = nightdesk_now() WHERE id = %(id)s", {"id": batch_id}
-        )
+    async def note_cancelled(self, ids: Sequence[UUID]) -> None:
+        """Write that the provider was asked to end them."""
+        if ids:
+            await self._db.rows(_NOTE_CANCELLED, {"ids": list(ids)})
 
     async def remote_ids(self, provider: str) -> frozenset[str]:
         """The remote ids of the batches that are known."""
@@ -351,10 +442,12 @@ class PostgresRemoteBatches(Store):
         statement = "SELECT attempt_id FROM provider_batch_call WHERE provider_batch_id = %(id)s"
         return frozenset(str(row.attempt_id) for row in await self._db.rows(statement, {"id": batch_id}))
 
-    async def pending(self, batch_id: UUID, attempt_ids: Sequence[UUID]) -> Sequence[PendingCall | UnreadableCall]:
-        """Those of a batch's calls that are still open."""
+    async def pending(
+        self, attempt_ids: Sequence[UUID], batch_id: UUID | None = None
+    ) -> Sequence[PendingCall | UnreadableCall]:
+        """Those calls that are still open; of a batch, or each a response."""
         parameters = {"batch_id": batch_id, "ids": list(attempt_ids), **lease_terms(Step.GENERATE)}
-        return [pending_call(row) for row in await self._db.rows(PENDING, parameters)]
+        return [_pending_call(row) for row in await self._db.rows(_PENDING, parameters)]
 
     async def unanswered(self, batch_id: UUID, limit: int) -> Sequence[UUID]:
         """Attempts of a batch that are still open."""
@@ -363,6 +456,10 @@ class PostgresRemoteBatches(Store):
     async def end(self, batch_id: UUID, state: str) -> None:
         """End a batch (``collected``, ``refused``, ``abandoned``), and forget its calls."""
         await self._db.rows(_END, {"id": batch_id, "state": state}, within_s=TRANSACTION_S)
+
+    async def end_responses(self, ids: Sequence[UUID]) -> set[UUID]:
+        """End responses whose attempts are closed; returns them."""
+        return set(await self._db.column(_END_RESPONSES, {"ids": list(ids)}))
 
     async def withdrawn(self, limit: int) -> Sequence[ClosedAttempt]:
         """The close of each parked call that is not to be sent: no job waits for it any more, or it was recalled.
@@ -379,10 +476,11 @@ class PostgresRemoteBatches(Store):
         )
 
 
-def _intent(row: Any) -> Intent:
+def _intent(row: Any, lane: Lane = Lane.PROVIDER_BATCH) -> Intent:
     return Intent(
         **fields(row, "id", "provider", "model", "calls", "intended_at", "age", "body_bytes"),
         spilled=row.spilled_at is not None,
+        lane=lane,
     )
 
 
@@ -403,7 +501,7 @@ def _withdrawn(row: Any) -> ClosedAttempt:
     )
 
 
-def pending_call(row: Any) -> PendingCall | UnreadableCall:
+def _pending_call(row: Any) -> PendingCall | UnreadableCall:
     """A parked call with its job, of a row."""
     attempt = _attempt(row)
     job = read_job(row, row.lease_token)

@@ -181,8 +181,9 @@ class WorkerRuntime:
         # Not on the loop: it waits for the work under way.
         self._at_end(asyncio.to_thread, self._prompts.shutdown)
         self._limiter = await self._limits()
-        batches = self._closing(parked_together("parked calls", self._ledger.remote_batches))
-        responses = self._closing(parked_together("background responses", self._ledger.remote_responses))
+        remote = self._ledger.remote_batches
+        batches = self._closing(parked_together("parked calls", remote.park))
+        responses = self._closing(parked_together("background responses", remote.park_responses))
         self._parking = Parking(batches.send, responses.send, self._journal)
         if Step.GENERATE in self._steps and not self._urgent_workers.only:
             self._open_batch_lane()
@@ -285,7 +286,7 @@ class WorkerRuntime:
         )
         lanes, pace = self._lane_chooser(), lane_pace(self._settings)
         batches = BatchLane(self._ledger.remote_batches, settlement, lanes, pace)
-        background = BackgroundLane(self._ledger.remote_responses, settlement, lanes, pace)
+        background = BackgroundLane(self._ledger.remote_batches, settlement, lanes, pace)
         self._present.unserved = (batches.unserved, background.unserved)
         for name, lane in (("provider batches", batches), ("background responses", background)):
             self._go_on(name, lane.run())

@@ -21,8 +21,7 @@ from schemas.model_call import Completion, FinishReason, NativeCitation, Prompt,
 from tasks.answers.parse import storable
 from tasks.errors import ProviderError
 from tasks.ports import Answered, Call, Listener
-from tasks.ports.remote_batches import RemoteCalls, RemoteResult
-from tasks.ports.remote_responses import RemoteResponses
+from tasks.ports.remote_batches import RemoteCalls, RemoteResponses, RemoteResult
 from worker.providers.failures import Failures, request_id
 from worker.providers.prices import PRICE_TIERS, PriceList, Prices
 from worker.providers.whole_calls import CallLimit, SdkClient, SignedCalls, WholeCalls

@@ -17,8 +17,7 @@ from schemas.model_call import Completion, FinishReason, Prompt, Usage
 from tasks.answers.parse import storable
 from tasks.errors import ProviderError
 from tasks.ports import Answered
-from tasks.ports.remote_batches import RemoteCalls
-from tasks.ports.remote_responses import RemoteResponses
+from tasks.ports.remote_batches import RemoteCalls, RemoteResponses
 from tasks.prompting.messages import stable_prefix
 from worker.providers.adapter import (
     NO_KEY,

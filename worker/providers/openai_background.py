@@ -8,8 +8,7 @@ import orjson
 
 from schemas.failure import Failure, FailureKind
 from tasks.errors import ProviderError, failure_of
-from tasks.ports.remote_batches import RemoteResult
-from tasks.ports.remote_responses import RemoteResponses
+from tasks.ports.remote_batches import RemoteResponses, RemoteResult
 from worker.providers.adapter import SHAPELESS, Adapter, OfAdapter
 
 UNDER_WAY = frozenset({"queued", "in_progress"})
@@ -18,7 +17,7 @@ WITHIN_S = 60.0
 
 
 class OpenAIBackground(OfAdapter, RemoteResponses):
-    """See ``tasks.ports.remote_responses.RemoteResponses``. Source: OpenAI's guide to background mode (2026-11)."""
+    """See ``tasks.ports.remote_batches.RemoteResponses``. Source: OpenAI's guide to background mode (2026-11)."""
 
     def __init__(self, adapter: Adapter, usd_of: Callable[[dict[str, Any]], Decimal | None]) -> None:
         super().__init__(adapter)

@@ -19,8 +19,7 @@ from worker.settings import Settings
 from worker.variables import Variables
 
 if TYPE_CHECKING:
-    from tasks.ports.remote_batches import RemoteCalls
-    from tasks.ports.remote_responses import RemoteResponses
+    from tasks.ports.remote_batches import RemoteCalls, RemoteResponses
     from worker.plugins import Plugin
 
 

@@ -1,7 +1,7 @@
 """The rules of the lane ``provider_batch``: pauses, what follows a failed call, and a call that is read again as it was."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, cast
@@ -153,7 +153,7 @@ class Store:
         self.writes.append(("created", remote_id))
         return True
 
-    async def put_off(self, batch_id: UUID, look_after: timedelta, detail: Any = None) -> None:
+    async def put_off(self, pauses: Mapping[UUID, timedelta], detail: Any = None) -> None:
         self.writes.append(("put off",))
 
     async def note_trouble(self, batch_id: UUID, look_after: timedelta, cause: str) -> None:
