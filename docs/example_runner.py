@@ -12,14 +12,13 @@ from docs.formats import CONTEXT
 from schemas.job import JobRequest
 from schemas.record import JobResult
 from schemas.states import FINAL_STATES, Step
-from tasks.calls.paid_call import PaidCalls
-from tasks.calls.retry import RetryPolicy
 from tasks.check import Check
 from tasks.generate import Generate
-from tasks.ports import JobDetail, Leased, Unheard
+from tasks.ports import JobDetail, Leased
 from tasks.results import result_of
 from tasks.submit import new_batch, new_job
 from tests.fakes.inline import Inline
+from tests.fakes.quiet import paid_calls
 from tests.lent_ledger import LentLedger
 from tests.stub import faults
 from tests.stub.scripts import SCRIPTS, Piece, Script
@@ -69,7 +68,7 @@ class ExampleRunner:
             )
         ).job_ids
         providers, journal = self.providers(), LedgerJournal(self.ledger)
-        calls = PaidCalls(journal, RetryPolicy(), lambda: 0.5, tokens=Unheard())
+        calls = paid_calls(journal)
         generate = Generate(self.ledger.queue, journal, calls, providers, to_check=lambda _: None)
         check = Check(self.ledger.queue, journal, Inline())
         while job := await self.lease(Step.GENERATE) or await self.lease(Step.CHECK):

@@ -12,14 +12,14 @@ from schemas.grounding import Claim, Grounding
 from schemas.job import JobRequest
 from schemas.model_call import ProviderSnapshot, SharedFrom
 from schemas.states import Step
-from tasks.calls.paid_call import PaidCalls
 from tasks.calls.retry import RetryPolicy
 from tasks.check import Check
 from tasks.grounding.judge.call import Judge, JudgeOptions
-from tasks.ports import CheapJudge, FinalJob, JobView, Leased, Limits, Turn, Unlimited
+from tasks.ports import CheapJudge, FinalJob, JobView, Leased, Limits, Turn
 from tasks.prompting.messages import render
 from tests.builders import closed_ok, make_answer, make_attempt, make_batch, make_jobs, to_check
 from tests.fakes.inline import Inline
+from tests.fakes.quiet import Unlimited, paid_calls
 from tests.lent_ledger import LentLedger
 from tests.scripted_provider import Act, Registry, ScriptedProvider, answers
 from worker.process.journal import LedgerJournal
@@ -88,7 +88,7 @@ class JudgeHarness:
 
     async def check(self, job: Leased) -> None:
         journal = LedgerJournal(self.ledger)
-        calls = PaidCalls(journal, self.policy, lambda: 0.5, self.limits)
+        calls = paid_calls(journal, self.policy, self.limits)
         registry = Registry(self.judge, cheap={"writer": CheapJudge(Turn(self.judge.name), "none", self.least_usd)})
         options = JudgeOptions(max_tokens=500, default_share=self.default_share)
         judge = Judge(self.ledger.queue, calls, registry, options)

@@ -11,8 +11,6 @@ from uuid import UUID
 from schemas.generation import Lane
 from schemas.job import JobRequest
 from schemas.states import Step
-from tasks.calls.paid_call import PaidCalls
-from tasks.calls.retry import RetryPolicy
 from tasks.check import Check
 from tasks.generate import Generate
 from tasks.grounding.judge.call import Judge
@@ -23,6 +21,7 @@ from tasks.ports.remote_batches import Gathering
 from tests.builders import make_batch, make_jobs
 from tests.contract.situations import LEASE
 from tests.fakes.inline import Inline
+from tests.fakes.quiet import paid_calls
 from tests.lent_ledger import KeptLedger
 from tests.servers import advance_clock
 from tests.stub.server import Stub
@@ -66,7 +65,7 @@ class LaneHarness:
             },
         )
         self.journal = LedgerJournal(self.ledger)
-        self.calls = PaidCalls(self.journal, RetryPolicy(), lambda: 0.5)
+        self.calls = paid_calls(self.journal)
         self.settlement = Settlement(self.ledger.queue, self.journal, self.calls, self.providers, lambda _: None)
         self.lane = self.new_lane()
         self.background = BackgroundLane(self.ledger.remote_batches, self.settlement, self.chooser(), PACE)

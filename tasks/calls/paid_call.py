@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from functools import partial
@@ -40,8 +40,6 @@ from tasks.ports import (
     ShareTerms,
     StoredAnswer,
     TokenSink,
-    Unheard,
-    Unlimited,
 )
 
 log = logging.getLogger(__name__)
@@ -132,9 +130,9 @@ class PaidCalls:
     journal: Journal
     policy: RetryPolicy
     jitter: Callable[[], float]
-    limits: Limits = field(default_factory=Unlimited)
+    limits: Limits
     """Permits each call."""
-    tokens: TokenSink = field(default_factory=Unheard)
+    tokens: TokenSink
     """Gets the text of streamed calls."""
 
     async def open(

@@ -22,7 +22,7 @@ from tasks.ports.attempt_rows import (
     StoredAnswer,
     VerdictQuery,
 )
-from tasks.ports.limits import Denied, DenyReason, Limits, Permit, Room, Unlimited
+from tasks.ports.limits import Denied, DenyReason, Limits, Permit, Room
 from tasks.ports.process import (
     READ_FIRST_S,
     STALL_S,
@@ -32,7 +32,6 @@ from tasks.ports.process import (
     Rendered,
     Runtime,
     TokenSink,
-    Unheard,
 )
 from tasks.ports.provider import (
     Answered,

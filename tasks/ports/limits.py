@@ -6,7 +6,7 @@ from enum import StrEnum
 from typing import Protocol
 from uuid import UUID
 
-from schemas.failure import Failure, FailureKind
+from schemas.failure import Failure
 from schemas.model_call import Completion
 from tasks.ports.provider import Call
 from tasks.ports.rows import Leased
@@ -71,21 +71,3 @@ class Limits(Protocol):
 
     def unused(self, permit: Permit) -> None:
         """No call was made: everything reserved is given back."""
-
-
-class Unlimited(Limits):
-    """Permits everything at once: for a step that is run without workers beside it."""
-
-    async def permit(self, job: Leased, call: Call) -> Permit | Denied:
-        """Permit."""
-        return Permit(job.token, call.provider, call.model or "", call.lane, (), 0.0, 0.0)
-
-    def answered(self, permit: Permit, completion: Completion) -> None:
-        """Learn nothing."""
-
-    def failed(self, permit: Permit, failure: Failure) -> bool:  # noqa: ARG002 - the port's
-        """Learn nothing; a used-up quota pauses the lane."""
-        return failure.kind is FailureKind.QUOTA
-
-    def unused(self, permit: Permit) -> None:
-        """Nothing was reserved."""

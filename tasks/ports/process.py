@@ -87,22 +87,6 @@ class TokenSink(Protocol):
         """The streamed job is final: nothing follows in this run."""
 
 
-class Unheard:
-    """The sink of a process without readers."""
-
-    def start(self, job: Leased, attempt: NewAttempt) -> None:
-        """Nothing."""
-
-    def text(self, attempt_id: UUID, piece: str) -> None:
-        """Nothing."""
-
-    def end(self, attempt_id: UUID, *, whole: bool) -> None:
-        """Nothing."""
-
-    def final(self, job: FinalFacts) -> None:
-        """Nothing."""
-
-
 class Runtime(Protocol):
     """Takes the messages of the Celery tasks to the process's one event loop and all that is wired to it."""
 

@@ -13,8 +13,9 @@ from schemas.job import JobRequest
 from schemas.model_call import SharedFrom
 from schemas.states import JobState, Outcome
 from tasks.errors import ProviderError
-from tasks.ports import Call, Denied, DenyReason, JobView, Leased, Permit, Unlimited
+from tasks.ports import Call, Denied, DenyReason, JobView, Leased, Permit
 from tests.builders import make_batch, make_jobs, new_id
+from tests.fakes.quiet import Unlimited
 from tests.judge_harness import (
     PARAPHRASE,
     PLAIN,

@@ -31,11 +31,10 @@ from tasks.ports import (
     Permit,
     StoredCompletion,
     TokenSink,
-    Unheard,
-    Unlimited,
 )
 from tasks.prompting.sources.pack import ESTIMATE, exact_counter
 from tests.builders import make_batch, make_completion, make_jobs, make_prompt, make_request, new_id
+from tests.fakes.quiet import Unheard, Unlimited
 from tests.lent_ledger import LentLedger
 from tests.scripted_provider import Act, Registry, ScriptedProvider, answers, hangs, raises
 from worker.process.journal import LedgerJournal

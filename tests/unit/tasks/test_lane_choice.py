@@ -12,14 +12,15 @@ from schemas.failure import Failure, FailureKind
 from schemas.generation import Lane
 from schemas.job import JobRequest
 from schemas.states import HeldReason
-from tasks.calls.paid_call import BrokenCall, PaidCalls
-from tasks.calls.retry import Hold, RetryPolicy, Snooze
+from tasks.calls.paid_call import BrokenCall
+from tasks.calls.retry import Hold, Snooze
 from tasks.errors import LedgerUnavailable
 from tasks.estimates.estimate import first_lease
 from tasks.generate import FallbackChain
 from tasks.lanes.choice import LaneChooser, LaneTerms, SentCalls, expected
 from tasks.ports import DenyReason, Leased, NewBatch
 from tasks.ports.remote_batches import BatchTimes, Intent, OpenBatch
+from tests.fakes.quiet import paid_calls
 from tests.scripted_provider import Registry, ScriptedProvider
 from worker.lanes.collection import BatchLane
 from worker.lanes.pace import LanePace
@@ -212,7 +213,7 @@ def test_where_the_batches_of_a_provider_are_paused_a_job_is_called_at_once() ->
 
 def lane(terms: LaneTerms = TERMS) -> BatchLane:
     nothing = cast("Any", None)
-    calls = PaidCalls(nothing, RetryPolicy(), lambda: 0.5)
+    calls = paid_calls(nothing)
     settlement = Settlement(nothing, nothing, calls, registry(), nothing)
     return BatchLane(nothing, settlement, LaneChooser(registry(), nothing, terms), LanePace())
 

@@ -21,9 +21,10 @@ from tasks.calls.response_cache import (
     share_key,
     wait_for_duplicate,
 )
-from tasks.ports import Call, Denied, DenyReason, JobView, Leased, Permit, Unlimited
+from tasks.ports import Call, Denied, DenyReason, JobView, Leased, Permit
 from tasks.prompting.messages import render
 from tests.builders import make_attempt, make_config, make_request
+from tests.fakes.quiet import Unlimited
 from tests.scripted_provider import Registry, ScriptedProvider, answers, hangs
 from tests.unit.tasks.test_check import examine
 from tests.unit.tasks.test_generate import LEASE, GenerateHarness, failing

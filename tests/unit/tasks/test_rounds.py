@@ -16,7 +16,6 @@ from schemas.model_call import FinishReason, Role
 from schemas.record import GenerationRecord
 from schemas.states import JobState, Outcome, Step
 from tasks import check
-from tasks.calls.paid_call import PaidCalls
 from tasks.calls.retry import RetryPolicy
 from tasks.check import Check
 from tasks.errors import ProviderError, Unstorable
@@ -25,6 +24,7 @@ from tasks.ports import JobView, Leased
 from tasks.results import result_of
 from tests.builders import make_batch, make_jobs
 from tests.fakes.inline import Inline
+from tests.fakes.quiet import paid_calls
 from tests.lent_ledger import LentLedger
 from tests.scripted_provider import Act, Registry, ScriptedProvider, answers, raises
 from worker.operations.audit import audit_of
@@ -77,7 +77,7 @@ class RoundsHarness:
         journal = LedgerJournal(self.ledger)
         registry = self.registry()
         step = Generate(
-            self.ledger.queue, journal, PaidCalls(journal, self.policy, lambda: 0.5), registry, lambda _: None
+            self.ledger.queue, journal, paid_calls(journal, self.policy), registry, lambda _: None
         )  # fmt: skip
         try:
             await step.run(job)

@@ -16,8 +16,6 @@ from schemas.grounding import Claim, Verdict
 from schemas.job import JobRequest, Recheck
 from schemas.model_call import FinishReason
 from schemas.states import Outcome, Step
-from tasks.calls.paid_call import PaidCalls
-from tasks.calls.retry import RetryPolicy
 from tasks.check import Check
 from tasks.errors import LedgerError, ProviderError, Unstorable
 from tasks.grounding.judge.call import Judge
@@ -25,6 +23,7 @@ from tasks.grounding.judge.request import key_of
 from tasks.ports import Answered, CachedVerdict, Call, JobView, Leased, NewBatch, VerdictQuery
 from tests.builders import make_batch, make_jobs, make_prompt, new_id
 from tests.fakes.inline import Inline
+from tests.fakes.quiet import paid_calls
 from tests.judge_harness import (
     LEASE,
     PARAPHRASE,
@@ -283,7 +282,7 @@ async def at_once(harness: JudgeHarness, *requests: JobRequest) -> list[JobView]
 @asynccontextmanager
 async def one_process(harness: JudgeHarness) -> AsyncIterator[Check]:
     journal = LedgerJournal(harness.ledger)
-    judge = Judge(harness.ledger.queue, PaidCalls(journal, RetryPolicy(), lambda: 0.5), Registry(harness.judge))
+    judge = Judge(harness.ledger.queue, paid_calls(journal), Registry(harness.judge))
     yield Check(harness.ledger.queue, journal, Inline(), judge)
     await journal.close()
 

@@ -13,8 +13,8 @@ import pytest
 from schemas.failure import Failure, FailureKind
 from schemas.job import JobRequest
 from schemas.states import HeldReason
-from tasks.calls.paid_call import BrokenCall, PaidCalls
-from tasks.calls.retry import Fail, Hold, Retry, RetryPolicy, Snooze
+from tasks.calls.paid_call import BrokenCall
+from tasks.calls.retry import Fail, Hold, Retry, Snooze
 from tasks.errors import ProviderError
 from tasks.estimates.estimate import first_lease
 from tasks.lanes.choice import LaneChooser
@@ -23,6 +23,7 @@ from tasks.ports import Leased, NewBatch
 from tasks.ports.remote_batches import Candidates, Intent, OpenBatch, PendingCall, WaitingCalls
 from tasks.prompting.messages import render
 from tests.builders import make_attempt
+from tests.fakes.quiet import paid_calls
 from tests.scripted_provider import Registry, ScriptedProvider
 from worker.lanes import unserved
 from worker.lanes.collection import BatchLane
@@ -64,7 +65,7 @@ def lane(*, fallbacks: tuple[str, ...] = (), batches: Any = None, providers: Any
 
     providers_after = [ScriptedProvider(name=name) for name in fallbacks]
     registry = providers or Registry(ScriptedProvider(), *providers_after, fallbacks=fallbacks)
-    calls = PaidCalls(cast("Any", None), RetryPolicy(), lambda: 0.5)
+    calls = paid_calls(cast("Any", None))
     settlement = Settlement(cast("Any", None), cast("Any", None), calls, registry, nothing)
     return BatchLane(batches, settlement, LaneChooser(registry, cast("Any", nothing)))
 
