@@ -131,7 +131,7 @@ def field(answer: httpx2.Response, name: str) -> str:
 def addresses(night: Night) -> list[str]:
     batch, job = f"/view/batches/{night.batch}", f"/view/jobs/{night.jobs[1]}"
     return [
-        "/view/", "/view/?q=night&sort=cost", "/view/?show=failed&sort=oldest", batch, f"{batch}?verdict=contradicted",
+        "/view/", "/view/?q=night", "/view/?show=failed", batch, f"{batch}?verdict=contradicted",
         f"{batch}?ending=failed", f"{batch}/progress", job, f"{job}?doubtful=1&queue=all", f"{job}/sources/1",
         *(f"/view/jobs/{other}" for other in night.jobs[2:]),
         "/view/review", f"/view/review?batch={night.batch}", "/view/compare",

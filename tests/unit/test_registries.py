@@ -24,7 +24,6 @@ PARTIAL = {
     "tasks.policy.outcome._LABELS": "verdicts of which a reader is told",
     "worker.doctor.environment.ORIGINS": "revisions that this version does not know",
     "worker.http.response_document._CODES": "causes that the API of OpenAI has a code for",
-    "worker.ledger.browsing._WINDOWS": "orders by time",
     "worker.ledger.fleet._REMEDIES": "causes that pause a lane",
     "worker.operations.overview._REMEDIES": "causes that went away by themselves have none",
     "worker.operations.overview._SCOPES": "holds for a budget",

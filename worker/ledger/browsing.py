@@ -25,14 +25,6 @@ QUEUE_BATCHES = 200
 """Newest batches of a tenant whose answers make up its review queue."""
 
 
-class BatchOrder(StrEnum):
-    """The order of a list of batches."""
-
-    NEWEST = "newest"
-    OLDEST = "oldest"
-    COST = "cost"
-
-
 class BatchFilter(StrEnum):
     """The batches of a list."""
 
@@ -44,7 +36,7 @@ class BatchFilter(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class BatchSelection:
-    """The batches to list.
+    """The batches to list, newest first.
 
     Attributes:
         words: part of the name or key, in lower case; empty: any.
@@ -52,7 +44,6 @@ class BatchSelection:
     """
 
     tenant: str
-    order: BatchOrder = BatchOrder.NEWEST
     show: BatchFilter = BatchFilter.ALL
     words: str = ""
     after: tuple[datetime, UUID] | None = None
@@ -126,19 +117,13 @@ class QueueSelection:
 
 _FIRST, _LAST = UUID(int=0), UUID(int=2**128 - 1)
 
-_BATCH_ROWS = "SELECT id, created_at, name, key, spent_usd FROM batch WHERE tenant = %(tenant)s"
-_WINDOWS = {
-    BatchOrder.NEWEST: _BATCH_ROWS
-    + """ AND (created_at, id) < (coalesce(%(at)s::timestamptz, 'infinity'), %(id)s)
-    ORDER BY created_at DESC, id DESC LIMIT %(window)s""",
-    BatchOrder.OLDEST: _BATCH_ROWS
-    + """ AND (created_at, id) > (coalesce(%(at)s::timestamptz, '-infinity'), %(id)s)
-    ORDER BY created_at, id LIMIT %(window)s""",
-}
 _MATCHES = """
-SELECT w.id, w.created_at, w.spent_usd,
-       strpos(lower(concat_ws(' ', w.name, w.key, w.id::text)), %(words)s) > 0 AND {counted} AS matches
-FROM ({window}) w ORDER BY w.created_at {direction}, w.id {direction}
+SELECT w.id, w.created_at, strpos(lower(concat_ws(' ', w.name, w.key, w.id::text)), %(words)s) > 0 AND {counted} AS matches
+FROM (
+    SELECT id, created_at, name, key FROM batch
+    WHERE tenant = %(tenant)s AND (created_at, id) < (coalesce(%(at)s::timestamptz, 'infinity'), %(id)s)
+    ORDER BY created_at DESC, id DESC LIMIT %(window)s
+) w ORDER BY w.created_at DESC, w.id DESC
 """
 _COUNTED = {
     BatchFilter.ALL: "true",
@@ -218,31 +203,17 @@ class Browsing(Store):
 
     async def batches(self, selection: BatchSelection, limit: int) -> BatchList:
         """Batches of a tenant; where a filter looked at its most, the next page goes on behind."""
-        plain = selection.show is BatchFilter.ALL and not selection.words and selection.order is not BatchOrder.COST
-        window = limit + 1 if plain else BATCHES_READ
-        rows = await self._window(selection, window)
-        matches = [row for row in rows if row.matches]
-        if selection.order is BatchOrder.COST:
-            matches.sort(key=lambda row: row.spent_usd, reverse=True)
-        page = matches[:limit]
-        after = None
-        if selection.order is not BatchOrder.COST:
-            last = page[-1] if len(matches) > limit else rows[-1] if len(rows) == window else None
-            after = None if last is None else (last.created_at, last.id)
-        return BatchList(await self._statuses([row.id for row in page]), after)
-
-    async def _window(self, selection: BatchSelection, window: int) -> list[Any]:
-        oldest = selection.order is BatchOrder.OLDEST
-        at, batch_id = selection.after or (None, _FIRST if oldest else _LAST)
-        statement = _MATCHES.format(
-            counted=_COUNTED[selection.show],
-            window=_WINDOWS[BatchOrder.OLDEST if oldest else BatchOrder.NEWEST],
-            direction="ASC" if oldest else "DESC",
-        )
+        window = limit + 1 if selection.show is BatchFilter.ALL and not selection.words else BATCHES_READ
+        at, batch_id = selection.after or (None, _LAST)
         parameters = {
             "tenant": selection.tenant, "words": selection.words, "at": at, "id": batch_id, "window": window,
         }  # fmt: skip
-        return await self._db.rows(statement, parameters)
+        rows = await self._db.rows(_MATCHES.format(counted=_COUNTED[selection.show]), parameters)
+        matches = [row for row in rows if row.matches]
+        page = matches[:limit]
+        last = page[-1] if len(matches) > limit else rows[-1] if len(rows) == window else None
+        after = None if last is None else (last.created_at, last.id)
+        return BatchList(await self._statuses([row.id for row in page]), after)
 
     async def _statuses(self, ids: Sequence[UUID]) -> list[BatchStatus]:
         rows = {row.batch_id: row for row in await self._db.rows(_STATUSES, {"ids": list(ids)})}

@@ -17,7 +17,7 @@ from worker.http.pages.rendering import page
 from worker.http.pages.visitors import PageRoute, VisitorOf
 from worker.http.problems import invalid
 from worker.http.service import Service
-from worker.ledger.browsing import BatchFilter, BatchOrder, BatchSelection, JobSelection
+from worker.ledger.browsing import BatchFilter, BatchSelection, JobSelection
 from worker.operations.overview import RELEASES, Overview, batch_overview, budget_line, budgets_in_short, remedy
 
 router = APIRouter(route_class=PageRoute)
@@ -42,23 +42,21 @@ async def batches(
     service: ServiceOf,
     visitor: VisitorOf,
     show: BatchFilter = BatchFilter.ALL,
-    sort: BatchOrder = BatchOrder.NEWEST,
     q: Annotated[str, Query(max_length=256)] = "",
     after: Annotated[str | None, Query(max_length=200)] = None,
     follow: Follow = False,
 ) -> Response:
     """The batches of the tenant."""
     at = None if after is None else api.place_of(after, "after")
-    selection = BatchSelection(visitor.caller.tenant, sort, show, q.strip().lower(), at)
+    selection = BatchSelection(visitor.caller.tenant, show, q.strip().lower(), at)
     listing = await service.ledger.browsing.batches(selection, BATCHES)
-    choice = {"show": show.value, "sort": sort.value, "q": q}
+    choice = {"show": show.value, "q": q}
     context = {
         "title": "Batches",
         "visitor": visitor,
         "rows": [Progress(status) for status in listing.batches],
         "choice": choice,
         "filters": list(BatchFilter),
-        "orders": list(BatchOrder),
         "following": None
         if listing.after is None
         else f"?{urlencode({**choice, 'after': api.cursor_of(*listing.after)})}",
