@@ -98,7 +98,6 @@ class LedgerJournal:
         self._unwritten: dict[UUID, tuple[float, ClosedAttempt]] = {}
         """Since when, oldest first."""
         self._spooled: set[UUID] = set()
-        self._unspoolable: set[UUID] = set()
         self._on_disk = False
         """The spool holds answers, be it some that were written since."""
         self._kept_for_s = kept_for.total_seconds()
@@ -189,10 +188,9 @@ class LedgerJournal:
     def _mark_stored(self, rows: Sequence[ClosedAttempt]) -> None:
         for row in rows:
             self._unwritten.pop(row.id, None)
-            if self._kept_for_s and row.id not in self._spooled and row.id not in self._unspoolable:
+            if self._kept_for_s and row.id not in self._spooled:
                 self._stored.append(row)
             self._spooled.discard(row.id)
-            self._unspoolable.discard(row.id)
 
     async def put_back(self, ledger: PostgresLedger) -> None:
         """Bring into a ledger that may have lost its last commits what this process knows: calls under way, and answers."""
@@ -220,18 +218,11 @@ class LedgerJournal:
                 log.exception("the spool can't be looked after")
 
     async def _bring(self, spool: Spool, rows: Sequence[ClosedAttempt]) -> None:
-        """Bring answers to disk; one that has no JSON form holds up no other."""
+        """Bring answers to disk."""
         try:
             await spool.keep(rows)
         except OSError as error:
             log.error("%d answers are only in memory: the spool can't be written: %s", len(rows), error)  # noqa: TRY400 - the reason is the message
-        except Exception as error:
-            if len(rows) > 1:
-                for row in rows:
-                    await self._bring(spool, [row])
-                return
-            self._unspoolable.add(rows[0].id)
-            log.critical("the answer of attempt %s is only in memory: it can't be spooled", rows[0].id, exc_info=error)
         else:
             self._on_disk = True
             # What was written to the ledger meanwhile needs no keeping.
@@ -263,7 +254,7 @@ class LedgerJournal:
         return self._not_kept(row for _, row in waiting)
 
     def _not_kept(self, rows: Iterable[ClosedAttempt]) -> list[ClosedAttempt]:
-        return [row for row in rows if row.id not in self._spooled and row.id not in self._unspoolable]
+        return [row for row in rows if row.id not in self._spooled]
 
     async def close(self) -> None:
         """Commit what waits. Cut off before the end, what is not in the ledger is on disk and stays there."""

@@ -108,10 +108,7 @@ class Spool:
         self._segments: list[Segment] = []
 
     async def keep(self, rows: Sequence[ClosedAttempt]) -> None:
-        """Writes answers that the ledger does not have; on return they survive a power cut.
-
-        Raises ``OSError`` (disk full, read-only), ``ValueError`` when one has no JSON form.
-        """
+        """Writes answers that the ledger does not have; on return they survive a power cut. Raises ``OSError`` (disk full, read-only)."""
         await asyncio.to_thread(self._write, rows, Retention.UNWRITTEN)
 
     async def keep_stored(self, rows: Sequence[ClosedAttempt]) -> None:
@@ -124,7 +121,7 @@ class Spool:
         log_lost(rows, self._folder)
 
     def _write(self, rows: Sequence[ClosedAttempt], retention: Retention) -> None:
-        lines = b"".join(_ENTRY.dump_json(row) + b"\n" for row in rows)
+        lines = b"".join(map(_line, rows))
         since = monotonic() - SEGMENT_S
         segment = next((own for own in self._segments if own.retention is retention and own.begun_at > since), None)
         if segment is not None:
@@ -198,6 +195,15 @@ class Spool:
                 Segment(path, lock, Retention(path.suffix)).remove()
             else:
                 yield Segment(path, lock, Retention(path.suffix))
+
+
+def _line(row: ClosedAttempt) -> bytes:
+    """The entry of an answer; empty for one without a JSON form, which keeps back no other."""
+    try:
+        return _ENTRY.dump_json(row) + b"\n"
+    except ValueError:
+        log.critical("the answer of attempt %s is only in memory: it can't be spooled", row.id, exc_info=True)
+        return b""
 
 
 def abandoned_segments(home: Path) -> dict[Path, list[Retention]]:

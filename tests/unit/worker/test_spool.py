@@ -4,6 +4,7 @@ import os
 import stat
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from functools import cached_property
 from pathlib import Path
@@ -30,7 +31,7 @@ from tests.lent_ledger import LentLedger
 from worker.ledger.attempts import PostgresAttempts
 from worker.process import journal as journal_module
 from worker.process.journal import LedgerJournal
-from worker.process.spool import Spool, abandoned_segments, lost_answers, spool_folder, write_back
+from worker.process.spool import Spool, abandoned_segments, lost_answers, read_answers, spool_folder, write_back
 
 LEASE = timedelta(seconds=60)
 
@@ -212,31 +213,15 @@ async def test_answers_just_before_the_stop_are_spooled_too(tmp_path: Path, monk
     assert await write_back(Spool(folder), ledger.attempts) == 1
 
 
-def test_the_spool_goes_on_after_an_answer_that_it_can_not_write(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+async def test_an_answer_that_can_not_be_written_keeps_back_no_other(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def scenario() -> None:
-        ledger, folder = Fickle(), tmp_path / "home" / "spool" / "x"
-        answered = await calling(ledger, 4)
-        odd = answered[0][1].id
-
-        class Picky(Spool):
-            async def keep(self, rows: Sequence[ClosedAttempt]) -> None:
-                if any(row.id == odd for row in rows):
-                    raise ValueError("no JSON form")
-                await super().keep(rows)
-
-        journal = LedgerJournal(ledger, Picky(folder))
-        ledger.away = True
-        closing = [asyncio.create_task(journal.close_attempt(closed)) for _, closed in answered]
-        await until(lambda: sum(len(path.read_bytes().splitlines()) for path in files(folder)) == 3)
-        ledger.away = False
-        assert all(await asyncio.gather(*closing))
-        await until(lambda: not files(folder))
-        await journal.close()
-
-    asyncio.run(scenario())
-    assert "can't be spooled" in caplog.text
+    folder = tmp_path / "home" / "spool" / "x"
+    (_, first), (_, second) = await calling(LentLedger(), 2)
+    await Spool(folder).keep([replace(first, outcome="error:\ud800"), second])
+    ((row,),) = [read_answers(path)[0] for path in files(folder)]
+    assert row == second
+    assert f"attempt {first.id} is only in memory" in caplog.text
 
 
 async def test_a_spool_in_use_is_left_alone(tmp_path: Path) -> None:
