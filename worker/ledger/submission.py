@@ -437,36 +437,29 @@ async def _known_batch(
 ) -> Receipt:
     """The receipt of a batch that was submitted before; the jobs must be the same ones."""
     rows = await (await connection.execute(_JOBS_OF_KEY, (batch.tenant, batch.key))).fetchall()
-    by_position = {row.position: row for row in rows if row.id is not None}
+    batch_id = rows[0].batch_id
+    inside = {row.position: UnchangedJob(row.id, batch_id, row.request_hash) for row in rows if row.id is not None}
     jobs = list(chain.from_iterable(chunks))
     # Jobs that the first submission found by their own key stand in other batches, and those it refused nowhere.
-    outside = [job for job in jobs if job.position not in by_position]
-    batch_id = rows[0].batch_id
-    present = await _present(connection, batch.tenant, batch_id, outside, everything=True)
-    elsewhere = sort(outside, present, batch_id)
-    inside = [job for job in jobs if job.position in by_position]
-    same = all(by_position[job.position].request_hash == job.request_hash for job in inside)
-    if elsewhere.fresh or not same or len(inside) != len(by_position):
+    present = await _present(
+        connection, batch.tenant, batch_id, [job for job in jobs if job.position not in inside], everything=True
+    )
+    sorted_jobs = sort(jobs, present, batch_id, unchanged=inside)
+    if sorted_jobs.fresh or inside.keys() - sorted_jobs.existing.keys():
         raise IdempotencyConflict(
             f"batch key {batch.key!r} was used before with other jobs; use a new key", field="key"
         )
-    if elsewhere.refused and strict:
-        raise JobsRefused(elsewhere.refused)
-    refused = {refusal.position for refusal in elsewhere.refused}
-    old_ids = iter(elsewhere.ids)
+    if sorted_jobs.refused and strict:
+        raise JobsRefused(sorted_jobs.refused)
     return Receipt(
         batch_id,
         created=False,
-        job_ids=tuple(
-            by_position[job.position].id if job.position in by_position else next(old_ids)
-            for job in jobs
-            if job.position not in refused
-        ),
-        existing=frozenset(job.position for job in jobs if job.position not in refused),
-        elsewhere=elsewhere.existing,
-        refused=tuple(elsewhere.refused),
+        job_ids=tuple(sorted_jobs.ids),
+        existing=frozenset(sorted_jobs.existing),
+        elsewhere={position: job_id for position, job_id in sorted_jobs.existing.items() if position not in inside},
+        refused=tuple(sorted_jobs.refused),
         submitted_at=rows[0].created_at,
-        holders=dict(elsewhere.holders),
+        holders=dict(sorted_jobs.holders),
     )
 
 
