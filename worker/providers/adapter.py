@@ -39,7 +39,7 @@ class Target:
 
     Attributes:
         name: in settings and jobs.
-        base_url: in the form of the SDK.
+        base_url: in the form of the SDK; empty for code of one's own.
         api_key: None for a server that needs none.
         model: default of jobs that name none.
         json_schema: the server enforces a JSON schema; without it the model writes running text with markers.
@@ -50,7 +50,7 @@ class Target:
         drops: parameters of the protocol that the server does not know.
         extra_body: fields added to each request.
         prices: own prices by model.
-        options: arguments of the SDK's client, at a cloud.
+        options: arguments of the SDK's client, at a cloud; of the factory, for code of one's own.
     """
 
     name: str

@@ -17,8 +17,8 @@ from schemas.model_call import FinishReason, Prompt
 from tasks.errors import ProviderError
 from tasks.ports import Call
 from worker.plugins import Plugin
-from worker.providers.adapter import FINISH_REASONS
-from worker.providers.plugin import ModelCall, PluginProvider, PluginTarget, Reply, parameters_of
+from worker.providers.adapter import FINISH_REASONS, Target
+from worker.providers.plugin import ModelCall, PluginProvider, Reply, parameters_of
 
 SDK = f"llama-index-core {metadata.version('llama-index-core')}"
 _DECIDED_BY_CLASS = "set for the class in 'options' of its settings, not with a call"
@@ -29,7 +29,7 @@ _NO_MODEL = "unknown"
 class LlamaIndex(PluginProvider):
     """One call is one ``achat`` (or ``chat`` in a thread, where the class has no other); what the class retries by itself is set by its own ``options`` (``max_retries``)."""
 
-    def __init__(self, target: PluginTarget, plugin: Plugin) -> None:
+    def __init__(self, target: Target, plugin: Plugin) -> None:
         super().__init__(target, replace(plugin, identity=SDK))
 
     def arguments(self) -> dict[str, Any]:

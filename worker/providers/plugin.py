@@ -17,7 +17,7 @@ from tasks.answers.parse import storable
 from tasks.errors import ConfigurationError, ProviderError
 from tasks.ports import Answered, Call, Listener
 from worker.plugins import Plugin, describe
-from worker.providers.adapter import choose_protocol, messages_of, sampling_of, standard_lane
+from worker.providers.adapter import Target, choose_protocol, messages_of, sampling_of, standard_lane
 from worker.providers.failures import Failures
 from worker.providers.whole_calls import CallLimit
 
@@ -68,34 +68,10 @@ class Model(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class PluginTarget:
-    """The settings of a plugin.
-
-    Attributes:
-        name: of the provider in settings and jobs.
-        options: arguments of the factory.
-        api_key: handed over as ``api_key``; None: not at all.
-        model: of jobs that name none.
-        json_schema: the plugin takes a ``reply_schema``.
-        answer_protocol: of jobs that name none.
-    """
-
-    name: str
-    options: Mapping[str, Any]
-    api_key: str | None
-    model: str | None
-    json_schema: bool
-    answer_protocol: AnswerProtocol | None
-
-    def __repr__(self) -> str:
-        return f"PluginTarget({self.name!r})"
-
-
 class PluginProvider:
     """``tasks.ports.Provider`` over a ``Model``."""
 
-    def __init__(self, target: PluginTarget, plugin: Plugin) -> None:
+    def __init__(self, target: Target, plugin: Plugin) -> None:
         self.name = target.name
         self.target = target
         self.failures = Failures(target.name, (target.api_key,) if target.api_key else ())

@@ -331,34 +331,27 @@ class ConfiguredProviders:
         adapter: Callable[..., Provider] = _adapter_of(name, entry.kind)
         if entry.kind is ProviderKind.EXTRACTIVE:
             return adapter(latency_s=self._settings.extractive_latency_s, name=name)
-        facts: dict[str, Any] = {
-            "name": name,
-            "api_key": self._key(name, entry),
-            "model": self._model(name, entry),
-            "answer_protocol": entry.answer_protocol,
-        }
-        if entry.kind in _OF_OTHERS:
-            if entry.kind is ProviderKind.LLAMAINDEX and entry.llm is None:
-                problem = f"the provider {name!r} needs 'llm' in NIGHTDESK_PROVIDERS: 'package.module:Name'"
-                raise ConfigurationError(problem)
-            writes_json = "json_schema" in entry.model_fields_set and entry.json_schema
-            target = import_module("worker.providers.plugin").PluginTarget
-            return adapter(target(**facts, options=entry.options, json_schema=writes_json), self.plugin(name))
-        target = import_module("worker.providers.adapter").Target
-        return adapter(
-            target(
-                **facts,
-                base_url=self._base_url(name, entry),
-                json_schema=entry.json_schema,
-                service_tier=entry.service_tier,
-                official=entry.base_url is None,
-                takes=frozenset(entry.takes),
-                drops=frozenset(entry.drops),
-                extra_body=entry.extra_body,
-                prices=entry.prices,
-                options=entry.options if entry.kind in CLOUDS else {},
-            )
+        is_code = entry.kind in _OF_OTHERS
+        if entry.kind is ProviderKind.LLAMAINDEX and entry.llm is None:
+            problem = f"the provider {name!r} needs 'llm' in NIGHTDESK_PROVIDERS: 'package.module:Name'"
+            raise ConfigurationError(problem)
+        target = import_module("worker.providers.adapter").Target(
+            name,
+            "" if is_code else self._base_url(name, entry),
+            self._key(name, entry),
+            self._model(name, entry),
+            # Code of others enforces a schema only where its settings say so.
+            json_schema=entry.json_schema and (not is_code or "json_schema" in entry.model_fields_set),
+            service_tier=entry.service_tier,
+            official=entry.base_url is None,
+            answer_protocol=entry.answer_protocol,
+            takes=frozenset(entry.takes),
+            drops=frozenset(entry.drops),
+            extra_body=entry.extra_body,
+            prices=entry.prices,
+            options=entry.options,
         )
+        return adapter(target, self.plugin(name)) if is_code else adapter(target)
 
     def _key(self, name: str, entry: ProviderSettings) -> str | None:
         variable = self._key_variable(entry)
