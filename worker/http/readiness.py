@@ -30,15 +30,11 @@ class Lookout:
         """The state of a moment ago."""
         async with self._turn:
             if time.monotonic() - self._looked_at > VALID_S:
-                postgres, broker = await asyncio.gather(self._postgres(), self._broker())
-                self._readiness = Readiness(ready=postgres == "ok", postgres=postgres, redis=broker)
+                is_ready = self._outage.takes_writes and not self._outage.is_on
+                postgres = "ok" if is_ready else "unreachable, or takes no writes: nothing can be accepted"
+                self._readiness = Readiness(ready=is_ready, postgres=postgres, redis=await self._broker())
                 self._looked_at = time.monotonic()
         return self._readiness
-
-    async def _postgres(self) -> str:
-        if await self._outage.takes_writes():
-            return "ok"
-        return "unreachable, or takes no writes: nothing can be accepted"
 
     async def _broker(self) -> str:
         try:

@@ -17,17 +17,14 @@ from worker.ledger.database import TRANSACTION_S, Database, hang_up, only_writab
 
 log = logging.getLogger(__name__)
 
-SUSPECT_S = 0.3
-"""Seconds of a wait for a connection or a statement after which PostgreSQL is asked whether it answers at all."""
+EVERY_S = 0.5
+"""Seconds between two looks."""
 
 PROBE_S = 0.75
 """Seconds that the answer may take; there are two tries, the second over a new connection."""
 
 RETURN_S = 10.0
 """Most seconds of a try while PostgreSQL is away: of several hosts the first ones may be silent."""
-
-PAUSE_S = 0.5
-"""Seconds between two of these."""
 
 _PROBE = "SELECT pg_is_in_recovery() OR current_setting('transaction_read_only')::bool"
 
@@ -37,7 +34,7 @@ class OutageLasts(LedgerUnavailable):
 
 
 class Outage:
-    """Asks PostgreSQL over a connection of its own, when a statement waits or fails; an asynchronous context.
+    """Asks PostgreSQL over a connection of its own whether it answers; an asynchronous context.
 
     A pool can't tell a server that is away from one that is busy; both only let a statement wait.
     """
@@ -46,25 +43,21 @@ class Outage:
         """Makes it unopened; ``probe_s`` are the seconds of a try."""
         self._url = database_url
         self._probe_s = probe_s
-        self._takes_writes = True
         self._connection: AsyncConnection[Any] | None = None
-        self._turn = asyncio.Lock()
-        self._task: asyncio.Task[Any] | None = None
-        self._loop: AbstractEventLoop | None = None
         self._databases: list[tuple[AbstractEventLoop, WatchedDatabase]] = []
         self.is_on = False
         """True while PostgreSQL does not answer."""
+        self.takes_writes = True
+        """True if it took writes when it answered last."""
 
     async def __aenter__(self) -> Self:
-        """Belongs to the loop of the caller from now on."""
-        self._loop = asyncio.get_running_loop()
+        """Begins to ask."""
+        self._task = asyncio.create_task(self._watch(), name="ask PostgreSQL")
         return self
 
     async def __aexit__(self, *_: object) -> None:
         """Ends the questions."""
-        loop, self._loop = self._loop, None
-        if self._task is not None and loop is not None:
-            await cancel(self._task)
+        await cancel(self._task)
         self._hang_up()
 
     def watch(self, database: "WatchedDatabase") -> None:
@@ -76,40 +69,21 @@ class Outage:
         if self.is_on:
             raise OutageLasts(f"PostgreSQL at {safe_url(self._url)} does not answer")
 
-    def suspect(self) -> None:
-        """Asks PostgreSQL soon; from any thread."""
-        if self._loop is not None and not self.is_on:
-            self._loop.call_soon_threadsafe(self._begin)
-
-    async def takes_writes(self) -> bool:
-        """Tells, within two tries, whether PostgreSQL answers now and takes writes."""
-        await self._examine()
-        return self._takes_writes and not self.is_on
-
-    def _begin(self) -> None:
-        if self._loop is not None and (self._task is None or self._task.done()):
-            self._task = self._loop.create_task(self._examine(), name="ask PostgreSQL")
-
-    async def _examine(self) -> None:
-        async with self._turn:
-            if self.is_on or await self._answers(self._probe_s) or await self._answers(self._probe_s):
-                return
-            self.is_on = True
-        log.warning("PostgreSQL at %s does not answer: requests that need it are refused", safe_url(self._url))
-        for loop, database in self._databases:
-            loop.call_soon_threadsafe(database.interrupt)
-        if self._loop is not None:
-            self._task = self._loop.create_task(self._await_return(), name="await PostgreSQL")
-
-    async def _await_return(self) -> None:
+    async def _watch(self) -> None:
         within_s = self._probe_s
-        while not await self._answers(within_s):
-            within_s = min(2 * within_s, RETURN_S)
-            await asyncio.sleep(PAUSE_S)
-        self.is_on = False
+        while True:
+            answers = await self._answers(within_s) or await self._answers(within_s)
+            if answers == self.is_on:
+                self._change()
+            within_s = self._probe_s if answers else min(2 * within_s, RETURN_S)
+            await asyncio.sleep(EVERY_S)
+
+    def _change(self) -> None:
+        self.is_on = not self.is_on
+        news = "does not answer: requests that need it are refused" if self.is_on else "answers again"
+        log.warning("PostgreSQL at %s %s", safe_url(self._url), news)
         for loop, database in self._databases:
-            loop.call_soon_threadsafe(database.renew)
-        log.warning("PostgreSQL at %s answers again", safe_url(self._url))
+            loop.call_soon_threadsafe(database.interrupt if self.is_on else database.renew)
 
     async def _answers(self, within_s: float) -> bool:
         """One try; a connection that failed is not used again."""
@@ -130,7 +104,7 @@ class Outage:
             return False
         finally:
             patience.cancel()
-        self._takes_writes = row is not None and not row[0]
+        self.takes_writes = row is not None and not row[0]
         return True
 
     async def _connect(self) -> AsyncConnection[Any]:
@@ -167,19 +141,12 @@ class WatchedDatabase(Database):
     @asynccontextmanager
     async def connection(self, within_s: float = TRANSACTION_S) -> AsyncIterator[AsyncConnection[Any]]:
         """See ``Database``."""
-        suspicion = asyncio.get_running_loop().call_later(SUSPECT_S, self._outage.suspect)
-        try:
-            async with super().connection(within_s) as connection:
-                self._running.add(connection)
-                try:
-                    yield connection
-                finally:
-                    self._running.discard(connection)
-        except LedgerUnavailable:
-            self._outage.suspect()
-            raise
-        finally:
-            suspicion.cancel()
+        async with super().connection(within_s) as connection:
+            self._running.add(connection)
+            try:
+                yield connection
+            finally:
+                self._running.discard(connection)
 
     @asynccontextmanager
     async def _take(self) -> AsyncIterator[AsyncConnection[Any]]:
