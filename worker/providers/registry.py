@@ -171,7 +171,7 @@ class ConfiguredProviders:
             entry = self._entries.get(name)
             if entry is None:
                 raise ConfigurationError(f"no provider {name!r} is configured; {self._listing}")
-            variable = self._key_variable(entry)
+            variable = self.key_variable(name)
             if variable is not None and (key_stamp := self._environment.stamp(variable)) is not None:
                 self._stamps[name] = (variable, key_stamp)
             provider = self._built[name] = self._build(name, entry)
@@ -218,19 +218,36 @@ class ConfiguredProviders:
 
     def missing_key(self, name: str) -> str | None:
         """The variable that should hold a provider's key and does not; None: nothing is missing."""
-        entry = self._entries[name]
-        variable = self._key_variable(entry)
-        if variable is None or self._environment.get(variable) or _finds_credentials(entry):
+        variable = self.key_variable(name)
+        if variable is None or self._environment.get(variable) or _finds_credentials(self._entries[name]):
             return None
         return variable
 
     def key_variable(self, name: str) -> str | None:
-        """The variable that holds a provider's key; None: it needs none."""
-        return self._key_variable(self._entries[name])
+        """The variable that holds a provider's key; None: a server of one's own needs none.
+
+        The key of OpenAI or Anthropic is never sent to another address.
+        """
+        entry = self._entries[name]
+        # A cloud's address is its owner's, and so is the key.
+        if entry.api_key_env is not None or (entry.base_url is not None and entry.kind not in CLOUDS):
+            return entry.api_key_env
+        vendor = VENDORS.get(entry.kind)
+        return (vendor.key_variable or None) if vendor else None
 
     def address(self, name: str) -> str:
-        """The base URL of a provider that has one."""
-        return self._base_url(name, self._entries[name])
+        """The base URL of a provider that has one; raises ``ConfigurationError``."""
+        entry = self._entries[name]
+        if entry.base_url is not None:
+            return entry.base_url
+        vendor = VENDORS.get(entry.kind)
+        if vendor is None:
+            raise ConfigurationError(f"the provider {name!r} needs a base_url in NIGHTDESK_PROVIDERS")
+        try:
+            url = self._environment.get(vendor.base_url_variable) or vendor.base_url
+            return plain_http(url) if url else ""
+        except ValueError as error:
+            raise ConfigurationError(f"{vendor.base_url_variable} {error}") from None
 
     def address_variable(self, name: str) -> str | None:
         """The variable of an SDK that moves a vendor's provider to another address; None: it is not set, or not read."""
@@ -246,13 +263,15 @@ class ConfiguredProviders:
 
     def model_of(self, name: str, model: str | None) -> str | None:
         """The model that a provider answers with when this one is asked for."""
-        return model or self._model(name, self._entries[name])
+        if not model and self._settings.model is not None and name == self.default:
+            return self._settings.model
+        entry = self._entries[name]
+        return model or entry.model or DEFAULT_MODELS.get(entry.kind.value)
 
     def needs_model(self, name: str) -> bool:
         """True for a provider without a default model."""
-        entry = self._entries[name]
-        named = entry.kind not in {ProviderKind.EXTRACTIVE, *_OF_OTHERS}
-        return named and self._model(name, entry) is None
+        named = self._entries[name].kind not in {ProviderKind.EXTRACTIVE, *_OF_OTHERS}
+        return named and self.model_of(name, None) is None
 
     def lacks_model(self, name: str, model: str | None) -> str | None:
         """The model that would be asked of a provider which quotes, and has none but its own; None: nothing is missing."""
@@ -289,7 +308,7 @@ class ConfiguredProviders:
     def _prices(self, name: str, entry: ProviderSettings) -> Any:
         vendor = VENDORS.get(entry.kind)
         price_name = vendor.prices if vendor else None
-        return import_module("worker.providers.prices").Prices(price_name, self._base_url(name, entry), entry.prices)
+        return import_module("worker.providers.prices").Prices(price_name, self.address(name), entry.prices)
 
     def _find_cheap_judge(self, provider: str, model: str | None) -> CheapJudge | None:
         """See ``tasks.ports.Providers``; of the same name, so that no text goes to another vendor than the answer's."""
@@ -337,9 +356,9 @@ class ConfiguredProviders:
             raise ConfigurationError(problem)
         target = import_module("worker.providers.adapter").Target(
             name,
-            "" if is_code else self._base_url(name, entry),
+            "" if is_code else self.address(name),
             self._key(name, entry),
-            self._model(name, entry),
+            self.model_of(name, None),
             # Code of others enforces a schema only where its settings say so.
             json_schema=entry.json_schema and (not is_code or "json_schema" in entry.model_fields_set),
             service_tier=entry.service_tier,
@@ -354,7 +373,7 @@ class ConfiguredProviders:
         return adapter(target, self.plugin(name)) if is_code else adapter(target)
 
     def _key(self, name: str, entry: ProviderSettings) -> str | None:
-        variable = self._key_variable(entry)
+        variable = self.key_variable(name)
         if variable is None:
             return None
         key = self._environment.get(variable)
@@ -367,35 +386,6 @@ class ConfiguredProviders:
         # Its file may have been replaced while the process runs.
         hide({key})
         return key
-
-    @staticmethod
-    def _key_variable(entry: ProviderSettings) -> str | None:
-        """The variable with a provider's key; none for a server of one's own.
-
-        The key of OpenAI or Anthropic is never sent to another address.
-        """
-        # A cloud's address is its owner's, and so is the key.
-        if entry.api_key_env is not None or (entry.base_url is not None and entry.kind not in CLOUDS):
-            return entry.api_key_env
-        vendor = VENDORS.get(entry.kind)
-        return (vendor.key_variable or None) if vendor else None
-
-    def _base_url(self, name: str, entry: ProviderSettings) -> str:
-        if entry.base_url is not None:
-            return entry.base_url
-        vendor = VENDORS.get(entry.kind)
-        if vendor is None:
-            raise ConfigurationError(f"the provider {name!r} needs a base_url in NIGHTDESK_PROVIDERS")
-        try:
-            url = self._environment.get(vendor.base_url_variable) or vendor.base_url
-            return plain_http(url) if url else ""
-        except ValueError as error:
-            raise ConfigurationError(f"{vendor.base_url_variable} {error}") from None
-
-    def _model(self, name: str, entry: ProviderSettings) -> str | None:
-        if self._settings.model is not None and name == self.default:
-            return self._settings.model
-        return entry.model or DEFAULT_MODELS.get(entry.kind.value)
 
 
 def _adapter_of(name: str, kind: ProviderKind) -> Any:
