@@ -67,9 +67,9 @@ class LedgerJournal:
         ledger: PostgresLedger,
         spool: Spool | None = None,
         *,
-        surely_held: SurelyHeld | None = None,
-        observe: Callable[[Observation], None] | None = None,
-        publish: Callable[[FinalJob | PackedFinal], None] | None = None,
+        surely_held: SurelyHeld = lambda *_: True,
+        observe: Callable[[Observation], None] = lambda _: None,
+        publish: Callable[[FinalJob | PackedFinal], None] = lambda _: None,
         kept_for: timedelta = timedelta(0),
         confirmed_at: Callable[[], float] = monotonic,
     ) -> None:
@@ -117,14 +117,14 @@ class LedgerJournal:
         opened = await self._opens.send(attempt)
         if opened in {Opened.OPENED, Opened.STALE}:
             self._open[attempt.id] = attempt
-        if opened is not Opened.OPENED or self._surely_held is None:
+        if opened is not Opened.OPENED or self._surely_held(LeaseKey(attempt.job_id, attempt.token), asked_at):
             return opened
-        return opened if self._surely_held(LeaseKey(attempt.job_id, attempt.token), asked_at) else Opened.STALE
+        return Opened.STALE
 
     async def share(self, lookup: CacheLookup) -> CacheResult:
         """Look for the answer of an identical call, and take it."""
         result = await self._shares.send(lookup)
-        if self._observe is not None and result.status is CacheStatus.REUSED:
+        if result.status is CacheStatus.REUSED:
             self._observe(result)
         return result
 
@@ -143,7 +143,7 @@ class LedgerJournal:
     async def finish(self, final: FinalJob | PackedFinal) -> bool:
         """Finish one job, and publish its result if it was still ours: then True."""
         finished = await self._finals.send(final)
-        if finished and self._publish is not None:
+        if finished:
             self._publish(final)
         return finished
 
@@ -170,17 +170,15 @@ class LedgerJournal:
             log.exception("%d closed attempts could not be written", len(rows))
             raise LedgerError(f"{type(error).__name__}: {error}") from error
         self._mark_stored(rows)
-        if self._observe is not None:
-            for row in rows:
-                self._observe(row)
+        for row in rows:
+            self._observe(row)
         return [row.job_id in advanced for row in rows]
 
     async def _finish(self, rows: Sequence[FinalJob | PackedFinal]) -> list[bool]:
         finished = await self._ledger.queue.finish(rows)
-        if self._observe is not None:
-            for row in rows:
-                if row.facts.job_id in finished:
-                    self._observe(row.facts)
+        for row in rows:
+            if row.facts.job_id in finished:
+                self._observe(row.facts)
         return [row.facts.job_id in finished for row in rows]
 
     # ---- while the ledger is away ----
