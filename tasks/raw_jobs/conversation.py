@@ -1,5 +1,6 @@
 """Reads the earlier turns of a conversation in the forms of chat programs."""
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -32,6 +33,16 @@ def read_turns(value: Any) -> Any:
     if value and all(isinstance(each, str) for each in value):
         return [(_ALTERNATING[number % 2], each) for number, each in enumerate(value)]
     return list(_turns(value))
+
+
+_PRINTED = re.compile(r"^(system|user|assistant):\s", re.MULTILINE)
+
+
+def printed_messages(prompt: str) -> Any:
+    """The messages of a chat that a client printed as one prompt, with the answer's role at its end; else the prompt."""
+    parts = iter(["system", *_PRINTED.split(prompt)])
+    turns = [{"role": role, "content": text.strip()} for role, text in zip(parts, parts, strict=True)]
+    return [each for each in turns if each["content"]] if turns[-1] == {"role": "assistant", "content": ""} else prompt
 
 
 def is_chat(value: Any) -> bool:

@@ -14,11 +14,14 @@ _REFERENCE = re.compile(
 )
 """What somebody takes for right is no source, as an answer from it would copy it; nor are answers of models, and ids."""
 
+_WRONG = re.compile(r"(^|_)neg(ative)?s?(_|$)|wrong|distract|irrelevan")
+"""Passages that do not answer, for tests."""
+
 _ABOUT_QUESTIONS = re.compile(r"(.*_)?questions?(_\w{1,2}|_type|_template)?")
 """Names of other questions, and of facts about one."""
 
-_HITS = frozenset({"results", "page_content"})
-"""Names of what a search gave, inside of an answer, too."""
+_PASSAGE = re.compile(r"(context|document|passage|chunk|evidence|result|page_content)s?$")
+"""What ends so is no answer, inside of one, too, nor if it is what somebody takes for right."""
 
 _WORD = re.compile(r"[!-~]{0,2048}")
 """A value, an id or an address; other scripts write sentences without blanks."""
@@ -62,14 +65,14 @@ def is_of_dialogue(name: str) -> bool:
     (True, False)
     """
     form, last = plain(name), name.rpartition(".")[2]
-    if last != name and (field_of(last) == "context" or plain(last) in _HITS):
+    if _PASSAGE.search(form):
         return False
     return bool(field_of(last) in _DIALOGUE or _REFERENCE.search(form) or _ABOUT_QUESTIONS.fullmatch(form))
 
 
 def reads_like_a_text(text: str) -> bool:
     """Tells what can be a source from names and values."""
-    return len(text) > _LONG or _SENTENCE_END.search(text) is not None
+    return (len(text) > _LONG and not _WORD.fullmatch(text)) or _SENTENCE_END.search(text) is not None
 
 
 def possible_sources(values: Mapping[str, Any]) -> list[str]:
@@ -86,10 +89,10 @@ def possible_sources(values: Mapping[str, Any]) -> list[str]:
                 texts := [text for name, text in texts_in(structure(each)) if not is_of_dialogue(name)],
             )
         )
-        and not (isinstance(each, str) and _WORD.fullmatch(each.strip()))
     }
     least = max(sizes.values(), default=0) / _SMALL
-    return sorted((key for key in sizes if sizes[key] >= least), key=lambda key: -sizes[key])
+    likely = (key for key in sizes if sizes[key] >= least)
+    return sorted(likely, key=lambda key: (_WRONG.search(plain(key)) is not None, -sizes[key]))
 
 
 def possible_questions(values: Mapping[str, Any]) -> list[str]:

@@ -424,6 +424,27 @@ def test_a_prompt_is_a_question_for_clients_that_know_no_chat(client: openai.Ope
     assert chunks[-1].usage.total_tokens == 52
 
 
+def test_a_chat_that_a_client_printed_as_a_prompt_is_read(client: openai.OpenAI, hands: Hands) -> None:
+    """So do LlamaIndex, and Vercel's SDK with its instructions first."""
+    requests: list[Any] = []
+
+    def note(job: Leased) -> FinalJob:
+        request = job.request
+        requests.append((request.query, request.conversation_history, request.system_instructions))
+        return answered(job)
+
+    for prompt in (
+        "system: Be brief.\nuser: Hi\nassistant: Hello.\nuser: How long is\n\nthe notice period?\nassistant: ",
+        "Be brief.\n\nuser:\nHi\n\nassistant:\nHello.\n\nuser:\nHow long is\n\nthe notice period?\n\nassistant:\n",
+        "Who is the user: a tenant, or an assistant:",
+        "user: Why?",
+    ):
+        hands.answer(note)
+        client.completions.create(model="nightdesk", prompt=prompt, extra_body={"sources": [SOURCE]})
+    chat = ("How long is\n\nthe notice period?", (("user", "Hi"), ("assistant", "Hello.")), "Be brief.")
+    assert requests == [chat, chat, ("Who is the user: a tenant, or an assistant:", (), None), ("user: Why?", (), None)]
+
+
 def assert_named(error: openai.BadRequestError, param: str) -> None:
     """Assert that the parameter stands in the message, too: most programs show it alone."""
     assert isinstance(error.body, dict)

@@ -12,6 +12,7 @@ from fastapi.responses import Response, StreamingResponse
 from schemas.job import Sampling
 from tasks.errors import InputError, NightdeskError
 from tasks.ports import JobView
+from tasks.raw_jobs.conversation import printed_messages
 from tasks.results import result_of
 from worker.http.documents import OPENAI_PROBLEMS, PRIVATE, body_of, json_answer
 from worker.http.jobs import Envelope, EnvelopeOf
@@ -112,15 +113,13 @@ def _unfolded(value: Any, name: str) -> Any:
 
 
 def _order_of_text(raw: Any) -> Any:
-    """The order of a response that a prompt is: the whole of it is the question."""
+    """The order of a response that a prompt is: a chat, or else one question."""
     if not isinstance(raw, dict):
         return raw
-    prompt = raw.get("prompt")
-    if isinstance(prompt, list) and len(prompt) == 1:
-        (prompt,) = prompt
-    if not isinstance(prompt, str):
-        raise invalid("must be one text; send each question by itself, or all as a batch", "prompt")
-    return _order_of_chat({**raw, "messages": prompt})
+    match raw.get("prompt"):
+        case str(prompt) | [str(prompt)]:
+            return _order_of_chat({**raw, "messages": printed_messages(prompt)})
+    raise invalid("must be one text; send each question by itself, or all as a batch", "prompt")
 
 
 @router.post("/chat/completions", openapi_extra=_BODY)

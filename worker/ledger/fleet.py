@@ -36,7 +36,7 @@ class Present:
 _REMEDIES = {
     FailureKind.QUOTA: "raise the quota or spend limit at the provider",
     FailureKind.AUTHENTICATION: "put a key that is accepted in the environment of the workers and restart them",
-    FailureKind.PERMISSION: "let the key use this model at the provider",
+    FailureKind.PERMISSION: "let the key use this model at the provider, or give the workers another key",
     FailureKind.NOT_FOUND: "set a model that exists (NIGHTDESK_MODEL, or 'model' in NIGHTDESK_PROVIDERS) and restart the "
     "workers; cancel jobs that name the model themselves and hand them in again with another",
     FailureKind.PARAMETER: "change the settings of the provider as it says and restart the workers; cancel jobs that set it "

@@ -296,8 +296,8 @@ MOST_CHARACTERS = 4_000_000
 """Of these rows, which are held until they are read."""
 
 
-_ID = re.compile(r"\s*(?:[!-~]*[\d_][!-~]*\s*)?")
-"""Nothing, or an id in the place of a source."""
+_ID = re.compile(r"\s*(?:[!-~]*[\d_*/][!-~]*|[^\n]{1,200}\.\w{2,4}|\*[^\n]{1,200}\*)?\s*")
+"""Nothing, or an id, the name of a file or a pattern of such names in the place of a source."""
 
 
 @dataclass(slots=True)

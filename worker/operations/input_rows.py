@@ -26,7 +26,6 @@ from worker.operations.json_lines import (
     UTF_32,
     display_name,
     documents,
-    json_value,
     lines_of,
     parse_line,
     readable,
@@ -185,8 +184,7 @@ def recognise(head: bytes, title: str, headings: Headings) -> Form:
 
 def _form_of_objects(content: str, title: str) -> Form:
     first, _, rest = content.partition("\n")
-    is_line = bool(rest.strip()) and json_value(first.rstrip(", \t\r")) is not None
-    if not is_line:
+    if not rest.strip() or not _is_line(first.rstrip(", \t\r")):
         try:
             beginning = from_json(content, allow_partial="trailing-strings")
             if rest.strip() or rows_of(beginning) != [beginning]:
@@ -199,6 +197,15 @@ def _form_of_objects(content: str, title: str) -> Form:
     if content.startswith('{"job_id":') and all(f'"{key}":' in content for key in ("batch_id", "state", "held_reason")):
         _refuse_results(title)
     return LINES
+
+
+def _is_line(text: str) -> bool:
+    """Tells a line of its own from the beginning of an object, also where it holds a NaN, with which it will be refused."""
+    try:
+        from_json(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _refuse_results(title: str) -> NoReturn:

@@ -279,6 +279,9 @@ def lines(*rows: dict[str, Any]) -> str:
         ({"kontext": "Because it is so."}, "--map sources=kontext."),
         ({"team": "a team of the archive", "belege": ["Because."]}, "--map sources=belege."),
         ({"belege": [{"nr": "1", "absatz": "Because."}]}, "--map sources=belege --map sources.content=absatz."),
+        ({"negative": ["Then.", "There."], "positive": ["Because."]}, "--map sources=positive."),
+        ({"gt_answer": "So it is.", "gt_context": "Because it is so."}, "--map sources=gt_context."),
+        ({"plots": ["/srv/" + "x" * 120], "beleg": "Because it is so."}, "--map sources=beleg."),
         ({"beleg_1": "Because it is so.", "beleg_2": "And so."}, "--map sources=beleg_1,beleg_2."),
         ({"belege": {"absatz": {"0": "Because."}}}, "--map sources=belege --map sources.content=absatz."),
         (
@@ -665,8 +668,9 @@ def test_cells_that_python_printed_are_read_in_every_field(tmp_path: Path) -> No
     assert request["conversation_history"] == [["user", "Hi"]]
 
 
-def test_a_file_with_ids_in_the_place_of_sources_stops(tmp_path: Path) -> None:
-    rows = [{"query": "Why?", "relevant_passages": ["2-2.4", "doc_7"]}] * 3
+@pytest.mark.parametrize("names", [["2-2.4", "doc_7"], ["Lease of Ünal.pdf", "a/b"], ["*ACME*", "*2022 ACME*, *OURS*"]])
+def test_a_file_with_ids_or_names_of_files_in_the_place_of_sources_stops(tmp_path: Path, names: list[str]) -> None:
+    rows = [{"query": "Why?", "relevant_passages": names}] * 3
     with pytest.raises(InputError, match="has no sources but empty ones, or ids, in its first 3 rows, and"):
         Read(file(tmp_path, table(rows)))
 
@@ -678,6 +682,8 @@ def test_a_number_that_json_has_not_is_named_with_its_place(tmp_path: Path, name
     (problem,) = Read(path := file(tmp_path, f"{good}\n\n  {bad}\n{good}\n")).refused
     column = 2 + bad.index(name) + 1
     assert problem == f"{path}, line 3: {name} at column {column} is no value of JSON: write null, or leave its key out"
+    read = Read(file(tmp_path, f"{bad}\n{good}\n"))
+    assert (len(read.jobs), len(read.refused)) == (1, 1), "the first line, too, is refused alone"
     for before, after in (("[", "]"), ('{"data": [', "]}")):
         path = file(tmp_path, f"{before}{good},\n  {bad}{after}")
         with pytest.raises(InputError, match=f"{name} at line 2, column {column} is no value of JSON"):
