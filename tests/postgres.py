@@ -1,5 +1,6 @@
 """A fresh database for a test, which refuses every state change outside the table of edges."""
 
+import asyncio
 from collections.abc import Iterator
 
 import psycopg
@@ -8,7 +9,7 @@ from psycopg import sql
 
 from tests.servers import Servers, advance_clock
 
-__all__ = ["advance_clock", "everything_in", "postgres_database_url"]
+__all__ = ["advance_clock", "everything_in", "postgres_database_url", "until_one_waits"]
 
 
 def everything_in(database_url: str) -> str:
@@ -21,6 +22,14 @@ def everything_in(database_url: str) -> str:
             for row in connection.execute(sql.SQL("SELECT * FROM {}").format(sql.Identifier(name))):
                 notices += [bytes(v).decode(errors="replace") if isinstance(v, bytes) else repr(v) for v in row]
     return "\n".join(notices)
+
+
+async def until_one_waits(database_url: str) -> None:
+    """Return once a session of the database waits for a lock."""
+    waits = "SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
+    async with asyncio.timeout(30), await psycopg.AsyncConnection.connect(database_url, autocommit=True) as watcher:
+        while not (await watcher.execute(waits)).rowcount:
+            await watcher.execute("SELECT pg_sleep(0.02)")
 
 
 @pytest.fixture

@@ -47,8 +47,7 @@ from tests.contract.situations import (
     take_one,
     view,
 )
-from tests.deadlines import scale_to_load
-from tests.postgres import everything_in
+from tests.postgres import everything_in, until_one_waits
 from worker.ledger.postgres import PostgresLedger
 from worker.ledger.removal import TOMBSTONE, StoredJob
 from worker.process.spool import Spool, spool_folder, write_back
@@ -283,11 +282,7 @@ async def test_an_answer_that_is_being_written_while_its_job_is_erased_goes_with
             (attempt.id, leased.job_id, CANARY.encode()),
         )
         erasing = asyncio.create_task(ledger.erasure.erase([leased.job_id], ACTOR))
-        async with await psycopg.AsyncConnection.connect(postgres_database_url, autocommit=True) as looking:
-            waits = "SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
-            async with asyncio.timeout(scale_to_load(10)):
-                while not (await looking.execute(waits)).rowcount:  # noqa: ASYNC110 - it gives no other sign
-                    await asyncio.sleep(0.01)
+        await until_one_waits(postgres_database_url)
         await writing.commit()
     assert list(await erasing) == [leased.job_id]
 

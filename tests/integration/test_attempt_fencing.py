@@ -10,12 +10,12 @@ from schemas.states import HeldReason
 from tasks.ports import Leased, Opened
 from tests.builders import make_attempt
 from tests.contract.situations import LEASE, submit_and_take
+from tests.postgres import until_one_waits
 from tests.servers import advance_clock
 from worker.ledger.postgres import PostgresLedger
 
 _CANCEL = "UPDATE job SET state = 'cancelled', finished_at = now(), lease_token = NULL, lease_until = NULL"
 _RESCUE = "UPDATE job SET state = 'available', available_at = now(), lease_token = NULL, lease_until = NULL"
-_WAITERS = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
 
 
 @pytest.mark.parametrize("taken_by", [_CANCEL, _RESCUE], ids=["cancel", "rescue"])
@@ -24,7 +24,7 @@ def test_an_opening_sees_the_change_that_it_waited_for(database_url: str, taken_
         async with await psycopg.AsyncConnection.connect(database_url) as other:
             await other.execute(taken_by.encode())
             opening = asyncio.create_task(ledger.attempts.open_attempts([make_attempt(leased)]))
-            await _until_one_waits(database_url)
+            await until_one_waits(database_url)
             await other.commit()
 
         assert await opening == [Opened.LOST]
@@ -48,9 +48,3 @@ def test_a_rescue_passes_over_a_job_during_the_opening_of_its_attempt(database_u
 async def _over(database_url: str, scenario: Callable[[PostgresLedger, Leased], Awaitable[None]]) -> None:
     async with PostgresLedger(database_url, connections=2) as ledger:
         await scenario(ledger, await submit_and_take(ledger))
-
-
-async def _until_one_waits(database_url: str) -> None:
-    async with asyncio.timeout(30), await psycopg.AsyncConnection.connect(database_url, autocommit=True) as watcher:
-        while (row := await (await watcher.execute(_WAITERS)).fetchone()) is None or not row[0]:
-            await watcher.execute("SELECT pg_sleep(0.02)")

@@ -27,8 +27,8 @@ PAGE = Path(__file__).parents[2] / "docs" / "metrics.md"
 JOB = {"query": "How long is it?", "context": ["It is two years."], "config": {"stream": True}}
 
 
-def write_answer(door: Door, redis_url: str, begin: threading.Event) -> None:
-    """Do the only job as a worker does: lease it, stream its text, end it."""
+def write_answer(door: Door, redis_url: str, begin: threading.Event, text: threading.Event) -> None:
+    """Do the only job as a worker does: lease it, stream its text in two pieces, the second once the first was seen, end it."""
 
     async def work() -> None:
         tokens = RedisTokens(redis_url, key_prefix="", kept_s=60)
@@ -38,7 +38,7 @@ def write_answer(door: Door, redis_url: str, begin: threading.Event) -> None:
             await asyncio.to_thread(begin.wait, scale_to_load(60))
             tokens.start(job, attempt)
             tokens.text(attempt.id, "It is two ")
-            await asyncio.sleep(0.2)
+            await asyncio.to_thread(text.wait, scale_to_load(60))
             tokens.text(attempt.id, "years.")
             tokens.end(attempt.id, whole=True)
             final = make_final(job)
@@ -49,8 +49,10 @@ def write_answer(door: Door, redis_url: str, begin: threading.Event) -> None:
     asyncio.run(work())
 
 
-def read_events(door: Door, job: str, first: threading.Event, **headers: str) -> list[tuple[str, str, dict[str, Any]]]:
-    """Read events to the end, as their id, name and data."""
+def read_events(
+    door: Door, job: str, first: threading.Event, text: threading.Event | None = None, **headers: str
+) -> list[tuple[str, str, dict[str, Any]]]:
+    """Read events to the end, as their id, name and data; sets one event at the first of them, another at the first text."""
     events: list[tuple[str, str, dict[str, Any]]] = []
     with door.http.stream("GET", f"/v1/jobs/{job}/events", headers=headers, timeout=scale_to_load(60)) as answer:
         assert answer.headers["content-type"].startswith("text/event-stream")
@@ -65,6 +67,8 @@ def read_events(door: Door, job: str, first: threading.Event, **headers: str) ->
             events.append((fields["id"], fields["event"], orjson.loads(fields["data"])))
             fields = {}
             first.set()
+            if text is not None and events[-1][1] == "text":
+                text.set()
     return events
 
 
@@ -74,10 +78,10 @@ def text_of(events: list[tuple[str, str, dict[str, Any]]]) -> str:
 
 def test_a_reader_sees_states_and_text_and_resumes_where_it_was(door: Door, servers: Servers) -> None:
     job = door.http.post("/v1/jobs", json=JOB).json()["job_id"]
-    first = threading.Event()
-    writer = threading.Thread(target=write_answer, args=(door, servers.redis_url, first))
+    first, text = threading.Event(), threading.Event()
+    writer = threading.Thread(target=write_answer, args=(door, servers.redis_url, first, text))
     writer.start()
-    events = read_events(door, job, first)
+    events = read_events(door, job, first, text)
     writer.join(scale_to_load(60))
 
     names = [name for _, name, _ in events]
