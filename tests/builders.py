@@ -1,7 +1,6 @@
 """Builders of the values that pass through the ports, each valid as it comes and changed by keyword."""
 
 import hashlib
-from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
@@ -271,8 +270,3 @@ def make_failed(leased: Leased, kind: FailureKind = FailureKind.ATTEMPTS_SPENT, 
         failure=failure,
     )
     return make_final(leased, **{"state": JobState.FAILED, "outcome": None, "record": record, **changes})
-
-
-def totals(amounts: Sequence[Decimal | None]) -> Decimal:
-    """The sum of the amounts that are known."""
-    return sum((amount for amount in amounts if amount is not None), Decimal(0))

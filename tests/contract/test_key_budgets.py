@@ -184,13 +184,6 @@ async def test_one_that_is_set_later_counts_what_its_jobs_cost_before(postgres_d
         }
 
 
-SLOW = """
-CREATE FUNCTION wait() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(0.05); RETURN NEW; END';
-CREATE TRIGGER wait BEFORE INSERT ON attempt FOR EACH ROW EXECUTE FUNCTION wait();
-"""
-"""Keeps a call that is opened out of sight for a moment."""
-
-
 async def test_jobs_of_a_revoked_key_get_money_by_its_id_beside_a_later_key_of_its_name(
     postgres_database_url: str,
 ) -> None:

@@ -11,7 +11,6 @@ from schemas.states import JobState, Step
 from tasks.ports import CacheResult, CacheStatus, Leased
 from tests.builders import (
     closed_ok,
-    closed_unknown,
     make_attempt,
     make_batch,
     make_request,
@@ -218,31 +217,6 @@ async def test_many_look_at_once_and_each_gets_its_own_word(ledger: PostgresLedg
 
 
 # ---- what it leaves behind -------------------------------------------------------------------------------------
-
-
-async def test_an_answer_taken_after_an_unknown_call_is_no_second_call(ledger: PostgresLedger) -> None:
-    leased = await submit_and_take(ledger)
-    unknown = await open_one(ledger, leased, reserved_usd=Decimal("0.1"))
-    await ledger.attempts.close_attempts([closed_unknown(leased, unknown)])
-    await answered(ledger)
-
-    assert await look(ledger, leased) is REUSED
-
-    assert (await view(ledger, leased.job_id)).cost_usd == Decimal("0.1")
-    assert (await ledger.reading.batch_status(leased.batch_id)).possibly_billed_twice == 0
-
-
-async def test_a_new_run_does_not_find_the_answer_it_took(ledger: PostgresLedger) -> None:
-    await answered(ledger)
-    leased = await submit_and_take(ledger)
-    assert await look(ledger, leased) is REUSED
-    await finish(ledger, await take_one(ledger, leased.job_id, Step.CHECK))
-    await ledger.actions.retry([leased.job_id], ACTOR)
-    await ledger.duties.promote(10)
-
-    again = await take_one(ledger, leased.job_id)
-
-    assert (again.stored, again.attempts) == (None, 0)
 
 
 async def test_erased_answers_are_not_shared_and_copies_stay_their_jobs_own(

@@ -6,7 +6,6 @@ from decimal import Decimal
 
 import pytest
 
-from schemas.failure import FailureKind
 from schemas.model_call import FinishReason
 from schemas.states import HeldReason, JobState, Step
 from tasks.ports import ClosedAttempt, Leased, Opened, Purpose, StoredAnswer
@@ -26,7 +25,6 @@ from tests.contract.conftest import Clock
 from tests.contract.situations import (
     ACTOR,
     LEASE,
-    SECOND,
     finish,
     generate,
     open_one,
@@ -79,14 +77,6 @@ async def test_no_attempt_without_a_lease(ledger: PostgresLedger) -> None:
     assert await ledger.attempts.open_attempts([]) == []
 
 
-async def test_no_attempt_under_a_lease_that_ran_out(ledger: PostgresLedger, clock: Clock) -> None:
-    leased = await submit_and_take(ledger)
-    await clock.advance(LEASE)
-
-    assert await ledger.attempts.open_attempts([make_attempt(leased)]) == [Opened.LOST]
-    assert (await ledger.reading.job_detail(leased.job_id)).attempts == ()
-
-
 async def test_an_attempt_with_an_unconfirmed_commit_is_stale_once_the_lease_ran_out(
     ledger: PostgresLedger, clock: Clock
 ) -> None:
@@ -109,45 +99,6 @@ async def test_no_second_call_for_a_stored_answer(ledger: PostgresLedger) -> Non
 
 
 # ---- closing ---------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("spent", [True, False])
-async def test_a_failed_attempt_sends_the_job_to_wait(ledger: PostgresLedger, clock: Clock, *, spent: bool) -> None:
-    leased = await submit_and_take(ledger)
-    attempt = await open_one(ledger, leased)
-    then = later(leased, delay=20 * SECOND, event="retry" if spent else "snooze")
-
-    assert await ledger.attempts.close_attempts([closed_error(leased, attempt, spent=spent, then=then)]) == {
-        leased.job_id
-    }
-
-    await clock.advance(15 * SECOND)
-    assert await ledger.duties.promote(10) == 0
-    await clock.advance(10 * SECOND)
-    assert await ledger.duties.promote(10) == 1
-    again = await take_one(ledger, leased.job_id)
-    assert (again.spent, again.snoozes, again.attempts) == ((1, 0, 1) if spent else (0, 1, 1))
-    detail = await ledger.reading.job_detail(leased.job_id)
-    assert detail.attempts[0]["outcome"] == f"error:{FailureKind.OVERLOADED.value}"
-    assert [event["kind"] for event in detail.events] == ["retry" if spent else "snooze"]
-
-
-async def test_many_closings_each_go_their_own_way(ledger: PostgresLedger) -> None:
-    receipt = await submit_many(ledger, 3)
-    leased = await take(ledger, receipt.job_ids)
-    attempts = [make_attempt(job) for job in leased]
-    assert await ledger.attempts.open_attempts(attempts) == [Opened.OPENED] * 3
-    closings = [
-        closed_ok(leased[0], attempts[0], then=to_check(leased[0])),
-        closed_error(leased[1], attempts[1], then=later(leased[1])),
-        closed_unknown(leased[2], attempts[2]),
-    ]
-
-    assert await ledger.attempts.close_attempts(closings) == {leased[0].job_id, leased[1].job_id}
-
-    states_by_job = {view.job_id: view.state for view in await ledger.reading.views(receipt.job_ids)}
-    assert [states_by_job[job.job_id] for job in leased] == [JobState.AVAILABLE, JobState.SCHEDULED, JobState.RUNNING]
-    assert await ledger.attempts.close_attempts([]) == set()
 
 
 async def test_closing_again_changes_nothing(ledger: PostgresLedger) -> None:
@@ -216,29 +167,6 @@ async def test_the_first_answer_wins_and_the_late_one_is_kept_beside_it(ledger: 
     assert {str(row["attempt_id"]) for row in detail.completions} == {str(slow.id), str(quick.id)}
     assert [row["outcome"] for row in detail.attempts] == ["ok", "ok"]
     assert detail.view.cost_usd == 2 * Decimal("0.002")
-
-
-@pytest.mark.parametrize("ended_by", ["cancel", "finish"])
-async def test_money_spent_is_recorded_on_a_final_job_too(ledger: PostgresLedger, ended_by: str) -> None:
-    leased = await submit_and_take(ledger)
-    attempt = await open_one(ledger, leased, reserved_usd=Decimal("0.5"))
-    if ended_by == "cancel":
-        await ledger.actions.cancel([leased.job_id], ACTOR)
-    else:
-        await finish(ledger, leased)
-    final = await state(ledger, leased.job_id)
-
-    answer = make_answer(cost_usd=Decimal("0.3"))
-    assert (
-        await ledger.attempts.close_attempts([closed_ok(leased, attempt, answer=answer, then=to_check(leased))])
-        == set()
-    )
-
-    detail = await ledger.reading.job_detail(leased.job_id)
-    assert (detail.view.state, detail.view.cost_usd) == (final, Decimal("0.3"))
-    assert (detail.attempts[0]["outcome"], len(detail.completions)) == ("ok", 1)
-    status = await ledger.reading.batch_status(leased.batch_id)
-    assert (status.reserved_usd, status.spent_usd) == (0, Decimal("0.3"))
 
 
 async def test_an_answer_for_an_old_run_is_not_the_new_runs_answer(ledger: PostgresLedger) -> None:
@@ -316,17 +244,6 @@ async def test_a_part_that_comes_after_the_rescue_is_kept(ledger: PostgresLedger
 
     assert await completions(ledger, leased) == [(str(attempt.id), False, "interrupted", "It has the co")]
     assert (await view(ledger, leased.job_id)).cost_usd == Decimal("0.1")
-
-
-async def test_a_part_never_replaces_an_answer(ledger: PostgresLedger) -> None:
-    leased = await submit_and_take(ledger)
-    attempt = await open_one(ledger, leased)
-    await ledger.attempts.close_attempts([closed_ok(leased, attempt, "whole")])
-
-    for close in (closed_unknown, closed_error):
-        await ledger.attempts.close_attempts([close(leased, attempt, answer=part())])
-
-    assert await completions(ledger, leased) == [(str(attempt.id), True, "stop", "whole")]
 
 
 @pytest.mark.parametrize("paused", [False, True])

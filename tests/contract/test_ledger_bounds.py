@@ -116,21 +116,6 @@ async def test_a_job_that_loses_its_worker_again_and_again_fails_with_its_histor
     assert await ledger.outbox.unpublished(10, timedelta(0)) != []
 
 
-async def test_its_open_attempts_are_closed_and_charged(ledger: PostgresLedger, clock: Clock) -> None:
-    (job_id,) = (await submit(ledger)).job_ids
-    await lose(ledger, clock, 1, most=1)
-    await open_one(ledger, await take_one(ledger, job_id))
-    await clock.advance(2 * LEASE)
-    await ledger.duties.rescue(10, None, 1)
-    await clock.advance(2 * LEASE)
-    await ledger.duties.rescue(10, None, 1)
-
-    detail = await ledger.reading.job_detail(job_id)
-
-    assert detail.view.state is JobState.FAILED
-    assert [row["outcome"] for row in detail.attempts] == ["unknown"]
-
-
 async def test_by_policy_a_job_with_an_unknown_call_is_held_at_any_count(ledger: PostgresLedger, clock: Clock) -> None:
     (job_id,) = (await submit(ledger)).job_ids
     await lose(ledger, clock, 2, most=2)

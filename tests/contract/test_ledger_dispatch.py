@@ -8,14 +8,13 @@ import pytest
 from schemas.failure import FailureKind
 from schemas.record import RecordStatus
 from schemas.states import HeldReason, JobState, Step
-from tests.builders import closed_ok, later, lease_key, make_batch, make_request
+from tests.builders import later, lease_key, make_batch, make_request
 from tests.contract.conftest import Clock
 from tests.contract.situations import (
     ACTOR,
     HOUR,
     LEASE,
     SECOND,
-    finished,
     open_one,
     state,
     states,
@@ -30,18 +29,6 @@ from worker.ledger.postgres import PostgresLedger
 from worker.ledger.rescuing import ABANDONED_AFTER
 
 # ---- promote ---------------------------------------------------------------------------------------------------
-
-
-async def test_due_jobs_become_available(ledger: PostgresLedger, clock: Clock) -> None:
-    now = clock.now()
-    receipt = await submit(ledger, *(make_request(f"{n}?", scheduled_at=now + n * HOUR) for n in (1, 2, 3)))
-    assert await ledger.duties.promote(10) == 0
-
-    await clock.advance(2 * HOUR + 5 * SECOND)
-
-    assert await ledger.duties.promote(10) == 2
-    assert await states(ledger, receipt.job_ids) == [JobState.AVAILABLE, JobState.AVAILABLE, JobState.SCHEDULED]
-    assert await ledger.duties.promote(10) == 0
 
 
 # ---- expire ----------------------------------------------------------------------------------------------------
@@ -86,18 +73,6 @@ async def test_an_expired_job_has_a_record_that_says_so(ledger: PostgresLedger, 
     assert expired.record.failure is not None
     assert expired.record.failure.kind is FailureKind.EXPIRED
     assert "deadline" in (expired.record.error_message or "")
-
-
-async def test_expiry_has_a_limit_and_leaves_finals_alone(ledger: PostgresLedger, clock: Clock) -> None:
-    done = await finished(ledger, make_request("done?", deadline=clock.now() + HOUR))
-    receipt = await submit_many(ledger, 3, deadline=clock.now() + HOUR)
-    await clock.advance(2 * HOUR)
-
-    expired = [await ledger.duties.expire(2) for _ in range(3)]
-
-    assert [len(ids) for ids in expired] == [2, 1, 0]
-    assert {job_id for ids in expired for job_id in ids} == set(receipt.job_ids)
-    assert await state(ledger, done) is JobState.COMPLETED
 
 
 # ---- the fair order -----------------------------------------------------------------------------------------
@@ -148,17 +123,6 @@ async def test_only_leases_that_ran_out_are_rescued(ledger: PostgresLedger, cloc
     assert (rescued.state, rescued.step, rescued.round) == (JobState.AVAILABLE, old[0].step, old[0].round)
     assert await ledger.duties.rescue(10, None) == []
     assert [event["kind"] for event in (await ledger.reading.job_detail(rescued.job_id)).events] == ["rescue"]
-
-
-async def test_a_rescue_leaves_closed_attempts_as_they_are(ledger: PostgresLedger, clock: Clock) -> None:
-    leased = await submit_and_take(ledger)
-    await ledger.attempts.close_attempts([closed_ok(leased, await open_one(ledger, leased))])
-    await clock.advance(2 * LEASE)
-
-    assert await ledger.duties.rescue(10, HeldReason.UNKNOWN_OUTCOME) == [leased.job_id]
-
-    assert (await take_one(ledger, leased.job_id)).stored is not None
-    assert [row["outcome"] for row in (await ledger.reading.job_detail(leased.job_id)).attempts] == ["ok"]
 
 
 async def test_a_rescue_ends_the_calls_of_its_own_lease_only(ledger: PostgresLedger, clock: Clock) -> None:

@@ -7,20 +7,17 @@ from schemas.grounding import Claim, Evidence, Grounding, Verdict
 from schemas.model_call import ProviderSnapshot, Usage
 from schemas.record import Quality, TimingMs
 from schemas.states import JobState, Outcome, Step
-from tests.builders import lease_key, make_failed, make_final, make_prompt, make_record, make_request
+from tests.builders import make_final, make_prompt, make_record, make_request
 from tests.contract.conftest import Clock
 from tests.contract.situations import (
     ACTOR,
     HOUR,
-    LEASE,
     SECOND,
     finish,
     finished,
     generate,
-    state,
     submit_and_take,
     submit_many,
-    take,
     take_one,
     view,
 )
@@ -74,25 +71,6 @@ async def test_the_record_is_kept_as_written(ledger: PostgresLedger) -> None:
     assert stored_record.model_copy(update={"created_at": None}) == record
 
 
-async def test_finals_of_lost_leases_are_left_out(ledger: PostgresLedger, clock: Clock) -> None:
-    receipt = await submit_many(ledger, 4)
-    valid_job, cancelled, rescued, given_back = await take(ledger, receipt.job_ids)
-    await ledger.actions.cancel([cancelled.job_id], ACTOR)
-    await ledger.queue.hand_back([lease_key(given_back)])
-    await clock.advance(40 * SECOND)
-    await ledger.queue.renew([lease_key(valid_job)], LEASE)
-    await clock.advance(40 * SECOND)
-    assert await ledger.duties.rescue(10, None) == [rescued.job_id]
-
-    finished_ids = await ledger.queue.finish([make_final(job) for job in (valid_job, cancelled, rescued, given_back)])
-
-    assert finished_ids == {valid_job.job_id}
-    assert await state(ledger, cancelled.job_id) is JobState.CANCELLED
-    assert await state(ledger, rescued.job_id) is JobState.AVAILABLE
-    assert (await view(ledger, rescued.job_id)).record is None
-    assert await ledger.queue.finish([]) == set()
-
-
 # ---- the outbox ------------------------------------------------------------------------------------------------
 
 
@@ -114,23 +92,6 @@ async def test_finals_are_unpublished_until_marked_oldest_first(ledger: Postgres
     assert unpublished.record is not None
     assert (await view(ledger, ids[0])).published_at is not None
     assert (await view(ledger, ids[2])).published_at is None
-
-
-async def test_every_final_state_is_to_be_published(ledger: PostgresLedger, clock: Clock) -> None:
-    failing, cancelled = await take(ledger, (await submit_many(ledger, 2)).job_ids)
-    late = await submit_and_take(ledger, make_request("late?", deadline=clock.now() + 5 * SECOND))
-    await ledger.queue.finish([make_failed(failing)])
-    await ledger.actions.cancel([cancelled.job_id], ACTOR)
-    await clock.advance(10 * SECOND)
-    await ledger.duties.expire(10)
-
-    due = {unpublished.job_id: unpublished.state for unpublished in await ledger.outbox.unpublished(10, 0 * SECOND)}
-
-    assert due == {
-        failing.job_id: JobState.FAILED,
-        cancelled.job_id: JobState.CANCELLED,
-        late.job_id: JobState.EXPIRED,
-    }
 
 
 async def test_the_result_of_an_earlier_run_is_not_taken_for_that_of_the_latest(ledger: PostgresLedger) -> None:

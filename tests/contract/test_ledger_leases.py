@@ -55,19 +55,6 @@ async def test_ids_of_other_states_and_steps_and_unknown_ids_are_skipped(ledger:
     assert await state(ledger, receipt.job_ids[4]) is JobState.AVAILABLE
 
 
-async def test_an_idle_worker_gets_the_highest_priority(ledger: PostgresLedger, clock: Clock) -> None:
-    priorities = [0, 5, -3, 9, 5]
-    await submit(ledger, *(make_request(f"{p}?", priority=p) for p in priorities))
-    await submit(ledger, make_request("late?", priority=50, deadline=clock.now() + SECOND))
-    await clock.advance(2 * SECOND)
-
-    leased_priorities = [
-        [job.priority for job in await ledger.queue.lease(Step.GENERATE, "w1", LEASE, n)] for n in (1, 2, 10)
-    ]
-
-    assert [sorted(some) for some in leased_priorities] == [[9], [5, 5], [-3, 0]]
-
-
 # ---- keeping ---------------------------------------------------------------------------------------------------
 
 

@@ -22,7 +22,6 @@ from worker.ledger.postgres import PostgresLedger
 
 WORDS = (CheckerName.STRUCTURE, CheckerName.LEXICAL)
 READ = (*WORDS, CheckerName.LOCAL)
-AGAIN = timedelta(seconds=60)
 
 
 def check_request(number: int, *checkers: CheckerName) -> JobRequest:

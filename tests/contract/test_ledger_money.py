@@ -61,20 +61,6 @@ async def test_the_ceiling_is_kept_in_order_within_a_call(ledger: PostgresLedger
     assert (waiting.state, waiting.held_reason) == (JobState.SCHEDULED, HeldReason.BUDGET)
 
 
-async def test_spent_money_counts_against_the_ceiling(ledger: PostgresLedger) -> None:
-    first, two = await leased_under(ledger, "1", number=2)
-    attempt = await open_one(ledger, first, reserved_usd=Decimal("0.9"))
-    refused = make_attempt(two, reserved_usd=Decimal("0.9"))
-    assert await ledger.attempts.open_attempts([refused]) == [Opened.ON_HOLD]
-
-    await ledger.attempts.close_attempts([closed_ok(first, attempt, answer=make_answer(cost_usd=Decimal("0.2")))])
-
-    assert (await view(ledger, two.job_id)).held_reason == HeldReason.BUDGET
-    await ledger.actions.set_budget(two.batch_id, Decimal("1.1"), ACTOR)
-    again = await take_one(ledger, two.job_id)
-    assert await ledger.attempts.open_attempts([make_attempt(again, reserved_usd=Decimal("0.9"))]) == [Opened.OPENED]
-
-
 async def test_a_batch_does_not_pay_for_another(ledger: PostgresLedger) -> None:
     (poor,) = await leased_under(ledger, "0.1")
     (rich,) = await leased_under(ledger, "10")
@@ -267,17 +253,6 @@ async def test_the_last_call_s_money_lets_others_go_on_at_once(ledger: PostgresL
     assert await job_holds(ledger, [waiting]) == [False]
 
 
-async def test_a_smaller_job_goes_on_before_a_bigger_one_that_does_not_fit(ledger: PostgresLedger) -> None:
-    calling, big, small = await leased_under(ledger, "1", number=3)
-    attempt = await open_one(ledger, calling, reserved_usd=Decimal("0.9"))
-    reservations = [make_attempt(big, reserved_usd=Decimal("0.8")), make_attempt(small, reserved_usd=Decimal("0.3"))]
-    assert await ledger.attempts.open_attempts(reservations) == [Opened.ON_HOLD, Opened.ON_HOLD]
-
-    await ledger.attempts.close_attempts([closed_ok(calling, attempt, cost_usd=Decimal("0.6"), then=to_check(calling))])
-
-    assert await job_holds(ledger, [big, small]) == [True, False]
-
-
 async def test_jobs_that_did_not_begin_are_held_with_the_first_that_is_refused(ledger: PostgresLedger) -> None:
     batch = make_batch(max_cost_usd=Decimal("0.5"))
     receipt = await submit_many(ledger, 7, batch=batch)
@@ -315,20 +290,6 @@ async def test_a_second_round_does_not_wait_for_money(ledger: PostgresLedger) ->
     assert await state(ledger, leased.job_id) is JobState.RUNNING
 
 
-async def test_a_call_that_is_not_required_does_not_hold_its_job(ledger: PostgresLedger) -> None:
-    answered, waiting = await leased_under(ledger, "0.5", number=2)
-    await generate(ledger, answered)
-    checking = await take_one(ledger, answered.job_id, Step.CHECK)
-    dear = make_attempt(checking, Purpose.JUDGE, reserved_usd=Decimal("0.6"), required=False)
-    generating = make_attempt(waiting, reserved_usd=Decimal("0.1"))
-
-    assert await ledger.attempts.open_attempts([dear, generating]) == [Opened.OVER_BUDGET, Opened.OPENED]
-
-    assert await state(ledger, checking.job_id) is JobState.RUNNING
-    affordable = make_attempt(checking, Purpose.JUDGE, reserved_usd=Decimal("0.1"), required=False)
-    assert await ledger.attempts.open_attempts([affordable]) == [Opened.OPENED]
-
-
 async def test_an_unused_promise_is_withdrawn(ledger: PostgresLedger) -> None:
     calling, first, two = await leased_under(ledger, "1", number=3)
     attempt = await open_one(ledger, calling, reserved_usd=Decimal("0.9"))
@@ -340,17 +301,3 @@ async def test_an_unused_promise_is_withdrawn(ledger: PostgresLedger) -> None:
 
     assert await ledger.duties.settle_budgets(100) == 1
     assert await job_holds(ledger, [two]) == [False]
-
-
-async def test_a_paused_batch_lets_nothing_go_on_for_money(ledger: PostgresLedger) -> None:
-    calling, waiting = await leased_under(ledger, "1", number=2)
-    attempt = await open_one(ledger, calling, reserved_usd=Decimal("0.9"))
-    await ledger.attempts.open_attempts([make_attempt(waiting, reserved_usd=Decimal("0.5"))])
-    await ledger.actions.pause_batch(calling.batch_id, ACTOR, paused=True)
-    await ledger.attempts.close_attempts([closed_ok(calling, attempt, cost_usd=Decimal("0.1"), then=to_check(calling))])
-    assert await job_holds(ledger, [waiting]) == [True]
-
-    await ledger.actions.pause_batch(calling.batch_id, ACTOR, paused=False)
-
-    assert await ledger.duties.settle_budgets(100) == 1
-    assert await job_holds(ledger, [waiting]) == [False]

@@ -118,17 +118,6 @@ def kill(page: Page) -> None:
     raise Killed
 
 
-async def test_a_big_batch_is_cancelled_page_by_page(ledger: PostgresLedger) -> None:
-    receipt = await submit_many(ledger, 1_100)
-    pages: list[Page] = []
-
-    cancelled = await ledger.actions.cancel_batch(receipt.batch_id, ACTOR, pages.append)
-
-    assert set(cancelled) == set(receipt.job_ids)
-    assert [page.jobs for page in pages] == [500, 500, 100]
-    assert [job_id for page in pages for job_id in page.changed] == cancelled
-
-
 async def test_a_cancel_that_ends_midway_is_finished_by_the_next_one(ledger: PostgresLedger) -> None:
     receipt = await submit_many(ledger, 600)
     with pytest.raises(Killed):
@@ -219,17 +208,6 @@ async def test_a_new_run_starts_afresh_and_keeps_the_old_record(ledger: Postgres
     assert detail.view.outcome is Outcome.ANSWERED
     assert detail.view.cost_usd == 2 * Decimal("0.002")
     assert [job.job_id for job in await ledger.outbox.unpublished(10, 0 * SECOND)] == [leased.job_id]
-
-
-async def test_a_job_that_is_not_final_is_not_retried(ledger: PostgresLedger, clock: Clock) -> None:
-    receipt = await submit(ledger, make_request("A?"), make_request("B?", scheduled_at=clock.now() + HOUR))
-    leased = await submit_and_take(ledger)
-    ids = [*receipt.job_ids, leased.job_id]
-
-    assert await ledger.actions.retry(ids, ACTOR) == []
-
-    assert await states(ledger, ids) == [JobState.AVAILABLE, JobState.SCHEDULED, JobState.RUNNING]
-    assert [view.run for view in await ledger.reading.views(ids)] == [leased.run] * 3
 
 
 # ---- hold and release ------------------------------------------------------------------------------------------

@@ -14,19 +14,16 @@ from tasks.ports import Leased, NewAttempt, StoredAnswer
 from tasks.results import result_of
 from tests.builders import (
     closed_ok,
-    lease_key,
     make_answer,
     make_prompt,
     make_record,
     to_check,
 )
 from tests.contract.situations import (
-    checking,
     finish,
     lines_of,
     open_one,
     sound,
-    store_judge_reply,
     submit_and_take,
     take_one,
     view,
@@ -155,30 +152,3 @@ async def test_a_record_of_a_version_with_fewer_fields_is_written_with_their_def
     (line,) = await lines_of(ledger, job.batch_id)
     assert line.content == result_of(await view(ledger, job.job_id)).model_dump_json().encode()
     assert [result.line() for result in await ledger.reading.results([job.job_id])] == [line]
-
-
-async def test_a_record_of_another_answer_is_stored_whole(ledger: PostgresLedger, postgres_database_url: str) -> None:
-    job, _ = await answer_at_length(ledger)
-    record = long_record(job, output_raw="another")
-    await finish(ledger, job, record=record)
-
-    done = await view(ledger, job.job_id)
-    assert done.record is not None
-    assert done.record.model_copy(update={"created_at": None}) == record
-    columns = "SELECT attempt_id, output_raw, usage ->> 'input_tokens' FROM generation_record"
-    assert stored(postgres_database_url, columns) == (None, "another", "100")
-
-
-async def test_a_long_reply_of_a_judge_is_found_again(ledger: PostgresLedger) -> None:
-    job = await checking(ledger)
-    await store_judge_reply(ledger, job, "word", reply=TEXT)
-    again = await take_again(ledger, job)
-
-    assert again.judged is not None
-    assert again.judged.completion.text == TEXT
-
-
-async def take_again(ledger: PostgresLedger, job: Leased) -> Leased:
-    """Give a leased job back, and lease it anew."""
-    await ledger.queue.hand_back([lease_key(job)])
-    return await take_one(ledger, job.job_id, Step.CHECK)

@@ -130,20 +130,6 @@ async def test_a_job_that_cannot_expire_keeps_no_other_from_it(
     assert quarantined(postgres_database_url) == {ids[4]: ("expire", 1)}
 
 
-async def test_bad_jobs_at_the_head_of_the_queue_do_not_fill_it(
-    ledger: PostgresLedger, clock: Clock, postgres_database_url: str
-) -> None:
-    bad = (await submit_many(ledger, 5, deadline=clock.now() + SECOND)).job_ids
-    good = (await submit_many(ledger, 3, deadline=clock.now() + 2 * SECOND)).job_ids
-    poison(postgres_database_url, bad)
-    await clock.advance(HOUR)
-
-    expired = [await ledger.duties.expire(2) for _ in range(4)]
-
-    assert {job_id for page in expired for job_id in page} == {*good}
-    assert set(quarantined(postgres_database_url)) == {*bad}
-
-
 async def test_a_job_in_quarantine_is_tried_again_ever_later_until_it_expires(
     ledger: PostgresLedger, clock: Clock, postgres_database_url: str
 ) -> None:
@@ -268,19 +254,6 @@ async def test_a_job_that_cannot_be_leased_keeps_no_other_from_it(
     assert quarantined(postgres_database_url) == {ids[0]: ("lease", 1)}
 
 
-async def test_a_job_whose_lease_failed_is_leased_when_its_row_is_repaired(
-    ledger: PostgresLedger, clock: Clock, postgres_database_url: str
-) -> None:
-    (job_id,) = (await submit_many(ledger, 1)).job_ids
-    poison(postgres_database_url, [job_id])
-    assert await ledger.queue.lease(Step.GENERATE, "w1", LEASE, 1) == []
-    heal(postgres_database_url)
-
-    await clock.advance(HOUR)
-
-    assert [job.job_id for job in await ledger.queue.lease(Step.GENERATE, "w1", LEASE, 1)] == [job_id]
-
-
 # ---- rows that no reader understands ---------------------------------------------------------------------------
 
 LONG = "The copy is ready on Monday. " * 200
@@ -394,28 +367,3 @@ async def test_a_damaged_record_ends_no_export(ledger: PostgresLedger, postgres_
     assert [result.failure.kind.value if result.failure else None for result in results].count("unreadable") == 1
     detail = await ledger.reading.job_detail(bad)
     assert detail.view.unreadable is not None
-
-
-@pytest.mark.parametrize("how", ["bytes", "number"])
-async def test_a_damaged_request_ends_no_export(ledger: PostgresLedger, postgres_database_url: str, how: str) -> None:
-    receipt = await end_all(ledger, 5)
-    bad = receipt.job_ids[2]
-    damage(postgres_database_url, DAMAGED_REQUESTS[how], [bad])
-
-    lines = [
-        orjson.loads(line.content) async for page in ledger.reading.batch_results(receipt.batch_id) for line in page
-    ]
-    results = [stored.result for stored in await ledger.reading.results(receipt.job_ids)]
-    views = [view async for view in ledger.reading.batch_views(receipt.batch_id)]
-    published = await ledger.outbox.unpublished(10, 0 * SECOND)
-
-    for ids in (
-        [UUID(line["job_id"]) for line in lines],
-        [each.job_id for each in results],
-        [each.job_id for each in views],
-    ):
-        assert ids == list(receipt.job_ids)
-    assert {view.job_id for view in published} >= {*receipt.job_ids} - {bad}
-    (view,) = [view for view in views if view.unreadable]
-    assert view.job_id == bad
-    assert (await ledger.reading.job_detail(bad)).view.unreadable is not None

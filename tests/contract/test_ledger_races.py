@@ -4,11 +4,10 @@ import asyncio
 from collections import Counter
 from decimal import Decimal
 
-from schemas.states import HeldReason, JobState, Step
+from schemas.states import JobState, Step
 from tasks.ports import Opened
 from tests.builders import (
     closed_ok,
-    later,
     lease_key,
     make_answer,
     make_attempt,
@@ -162,16 +161,3 @@ async def test_an_attempt_opened_again_after_an_unheard_commit_is_opened_once(le
 
     assert (await ledger.reading.batch_status(leased.batch_id)).reserved_usd == Decimal("0.6")
     assert len((await ledger.reading.job_detail(leased.job_id)).attempts) == 1
-
-
-async def test_a_job_released_in_a_paused_batch_waits_for_the_batch(ledger: PostgresLedger) -> None:
-    receipt = await submit(ledger, make_request())
-    leased = await take_one(ledger, receipt.job_ids[0])
-    await ledger.queue.defer(lease_key(leased), later(leased, held_reason=HeldReason.BUDGET))
-    await ledger.actions.pause_batch(leased.batch_id, "ada", paused=True)
-    await ledger.actions.release(leased.batch_id, HeldReason.BUDGET, "ada")
-
-    assert (await view(ledger, leased.job_id)).held_reason == HeldReason.BATCH_PAUSED
-
-    await ledger.actions.pause_batch(leased.batch_id, "ada", paused=False)
-    assert (await view(ledger, leased.job_id)).state is JobState.AVAILABLE

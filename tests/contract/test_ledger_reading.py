@@ -246,21 +246,6 @@ async def test_a_call_made_again_after_an_unknown_one_is_shown(ledger: PostgresL
     assert (await ledger.reading.batch_status(batch.id)).possibly_billed_twice == 1, "a free call is on no bill"
 
 
-async def test_the_newest_batches_come_first(ledger: PostgresLedger, clock: Clock) -> None:
-    ids = []
-    for _ in range(3):
-        ids.append((await submit_many(ledger, 2)).batch_id)
-        await clock.advance(SECOND)
-    await ledger.submission.submit(empty := make_batch(), [])
-
-    newest = await ledger.reading.batches(3)
-
-    assert [batch.batch_id for batch in newest] == [empty.id, ids[2], ids[1]]
-    assert newest[1] == await ledger.reading.batch_status(ids[2])
-    assert [batch.jobs for batch in newest] == [0, 2, 2]
-    assert [batch.batch_id for batch in await ledger.reading.batches(3, ids[2])] == [ids[1], ids[0]]
-
-
 async def test_a_detail_is_the_whole_story_as_json(ledger: PostgresLedger, clock: Clock) -> None:
     request = make_request("A?", config=make_config(temperature=0.5))
     leased = await submit_and_take(ledger, request)

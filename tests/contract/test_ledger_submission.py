@@ -169,15 +169,6 @@ async def test_all_or_none_writes_nothing_where_one_job_is_refused(ledger: Postg
         await ledger.reading.batch_status(batch.id)
 
 
-async def test_a_submission_of_refused_jobs_alone_writes_nothing(ledger: PostgresLedger) -> None:
-    await submit(ledger, make_request("A?", idempotency_key="a"))
-    batch = make_batch()
-    with pytest.raises(JobsRefused):
-        await submit(ledger, make_request("changed", idempotency_key="a"), batch=batch)
-    with pytest.raises(NotFound):
-        await ledger.reading.batch_status(batch.id)
-
-
 async def test_a_submission_of_known_jobs_alone_makes_no_batch(ledger: PostgresLedger) -> None:
     first = await submit(ledger, *(make_request(f"{n}?", idempotency_key=str(n)) for n in range(3)))
     second = await submit(ledger, make_request("3?", idempotency_key="3"))
@@ -190,13 +181,6 @@ async def test_a_submission_of_known_jobs_alone_makes_no_batch(ledger: PostgresL
     assert receipt.holders == {first.batch_id: 3, second.batch_id: 1}
     assert receipt.batch_id == first.batch_id
     assert {batch.batch_id for batch in await ledger.reading.batches(9)} == {first.batch_id, second.batch_id}
-
-
-async def test_a_batch_handed_in_again_says_when_it_was_first(ledger: PostgresLedger) -> None:
-    first = await submit(ledger, make_request("A?"), batch=make_batch(key="k"))
-    again = await submit(ledger, make_request("A?"), batch=make_batch(key="k"))
-    assert (first.submitted_at, again.nothing_new) == (None, False)
-    assert again.submitted_at == (await ledger.reading.batch_status(first.batch_id)).created_at
 
 
 async def test_a_batch_submitted_again_refuses_the_same_jobs(ledger: PostgresLedger) -> None:

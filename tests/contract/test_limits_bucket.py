@@ -273,26 +273,6 @@ def test_a_limit_that_was_cut_again_and_again_is_whole_soon_after_the_last_refus
     assert timed_bucket.exchange(rules).limits[0] == 600
 
 
-def test_at_a_provider_with_half_the_limit_few_calls_are_refused_and_most_of_it_is_used(
-    timed_bucket: TimedBucket,
-) -> None:
-    call_times: list[float] = []
-    refused, rate_limited = 0, False
-    for _ in range(600):
-        reply = timed_bucket.exchange(
-            rates_of(requests=600), *(acquire() for _ in range(12)), rate_limited=rate_limited
-        )
-        rate_limited = False
-        for _ in range(reply.granted):
-            if sum(at > timed_bucket.now - 60 for at in call_times[-300:]) < 300:
-                call_times.append(timed_bucket.now)
-            else:
-                refused, rate_limited = refused + 1, True
-        timed_bucket.later(0.5)
-    assert len(call_times) >= 0.8 * 300 * 5
-    assert refused <= 0.04 * len(call_times)
-
-
 def test_without_a_limit_a_refusal_makes_one_of_what_just_went_through(timed_bucket: TimedBucket) -> None:
     for _ in range(30):
         assert timed_bucket.exchange(rates_of(), *(acquire() for _ in range(10))).granted == 10

@@ -11,12 +11,11 @@ from schemas.generation import AnswerProtocol
 from schemas.job import JobRequest
 from schemas.model_call import FinishReason
 from tasks.answers.postprocess import postprocess
-from tasks.errors import ConfigurationError, ProviderError
-from tasks.ports import Call, Provider, Turn
+from tasks.errors import ConfigurationError
+from tasks.ports import Provider, Turn
 from tests.providers import ANTHROPIC, CHAT, EXTRACTIVE, KEY, OPENAI, OPENS, Kind, ask, fails, plan, question
 from tests.stub import faults
 from tests.stub.server import Stub
-from worker.provider_settings import PRESETS
 from worker.providers.registry import ConfiguredProviders
 from worker.settings import Settings
 
@@ -128,13 +127,6 @@ def test_every_value_of_a_preset_can_be_overridden(stub: Stub) -> None:
     assert request.json["seed"] == 7
 
 
-@pytest.mark.parametrize("name", [name for name, preset in PRESETS.items() if "model" not in preset])
-def test_the_presets_without_a_model_say_so(name: str) -> None:
-    with pytest.raises(ProviderError, match="has no default model") as raised:
-        plan(ConfiguredProviders(Settings(), {"OPENROUTER_API_KEY": KEY}).get(name), question())
-    assert raised.value.kind is FailureKind.CONFIGURATION
-
-
 def test_a_preset_that_there_is_not_is_named_with_those_there_are() -> None:
     with pytest.raises(ValueError, match="there is gemini, litellm, llamacpp, ollama, openrouter, vllm"):
         Settings(providers={"mine": {"preset": "lmstudio"}})  # type: ignore[dict-item]
@@ -232,12 +224,6 @@ def test_the_protocol_asked_for_is_used_and_recorded(
     assert (processed.parsed, processed.citations[0].source_index) == (True, 0)
     if kind is EXTRACTIVE and by == "job":
         assert "always quotes in segments" in answered.completion.snapshot.parameters_dropped["answer_protocol"]
-
-
-def test_a_jobs_protocol_goes_before_that_of_the_settings(stub: Stub) -> None:
-    call, _ = ask(CHAT.at(stub, answer_protocol=MARKERS), question(answer_protocol=SEGMENTS))
-
-    assert call.protocol is SEGMENTS
 
 
 def test_a_job_with_a_schema_gets_its_object_whatever_the_settings_prefer(stub: Stub) -> None:
@@ -362,13 +348,6 @@ def test_a_refusal_of_what_a_job_sets_or_says_itself_is_its_own(
     assert fails(kind.at(stub), question(**config)).kind is FailureKind.INVALID_REQUEST
 
 
-def test_a_refusal_of_a_jobs_parameter_names_it_and_the_cure(stub: Stub) -> None:
-    stub.then(faults.openai_error(400, "unsupported_value", "Unsupported parameter: 'temperature'"))
-    error = fails(CHAT.at(stub), question(temperature=0.2))
-
-    assert "refuses 'temperature', which the job sets: leave it out or change it" in str(error)
-
-
 def test_what_the_settings_send_is_no_fault_of_a_job(stub: Stub) -> None:
     stub.then(faults.openai_error(400, "unsupported_value", "Unsupported parameter: 'temperature'"))
     error = fails(CHAT.at(stub, extra_body={"temperature": 0.2}), question(reasoning_effort="low"))
@@ -450,12 +429,6 @@ def test_whom_a_job_asks_in_turn(config: dict[str, Any], turns: list[str]) -> No
 def test_a_fallback_of_the_settings_that_there_is_not_stops_the_process() -> None:
     with pytest.raises(ConfigurationError, match="NIGHTDESK_FALLBACKS names 'opneai:x'"):
         ConfiguredProviders(Settings(fallbacks=("opneai:x",)), {})
-
-
-def test_a_call_is_planned_without_the_network() -> None:
-    call: Call = plan(ConfiguredProviders(Settings(), {}).get("llamacpp"), question())
-
-    assert (call.provider, call.model) == ("llamacpp", "default")
 
 
 @pytest.mark.parametrize(

@@ -131,11 +131,6 @@ def test_a_refused_connection_was_never_billed(kind: Kind, stub: Stub) -> None:
 
 
 @over_http
-def test_an_unknown_host_name_was_never_billed(kind: Kind, stub: Stub) -> None:
-    assert fails(kind.at(stub, base_url="http://provider.invalid/v1")).kind is K.UNAVAILABLE
-
-
-@over_http
 def test_a_base_url_that_is_none_is_a_wrong_setting(kind: Kind, stub: Stub) -> None:
     assert fails(kind.at(stub, base_url="ftp://127.0.0.1/v1")).kind is K.CONFIGURATION
 

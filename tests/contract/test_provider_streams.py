@@ -158,12 +158,6 @@ def test_a_server_that_knows_no_streams_is_understood(kind: Kind, stub: Stub) ->
     assert answered.raw.startswith(b"{")
 
 
-@over_http
-def test_a_stream_without_readers_works(kind: Kind, stub: Stub) -> None:
-    _, answered = ask(kind.at(stub), question(stream=True))
-    assert answered.completion.text.startswith(OPENS)
-
-
 def test_a_price_needs_the_usage_that_comes_last(stub: Stub) -> None:
     _, answered = heard_whole(ANTHROPIC, stub)
     assert answered.completion.usage is not None
@@ -284,15 +278,6 @@ def test_an_answer_that_came_whole_is_not_lost_with_its_connection(kind: Kind, h
     assert isinstance(answered, Answered), answered
     assert answered.completion.text == expected.text == "".join(pieces)
     assert answered.completion.usage == expected.usage
-
-
-@over_http
-def test_nothing_came_of_a_refused_call(kind: Kind, stub: Stub) -> None:
-    stub.then(faults.anthropic_error(529, "overloaded_error"))
-    pieces, error, listener = hear(kind.at(stub), question(stream=True))
-    assert isinstance(error, ProviderError)
-    assert error.kind is K.OVERLOADED
-    assert (pieces, listener.so_far()) == ([], None)
 
 
 # ---- against a simulator nobody here wrote ---------------------------------------------------------------------

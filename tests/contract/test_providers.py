@@ -14,7 +14,7 @@ from aiohttp import web
 
 from schemas.failure import FailureKind
 from schemas.generation import AnswerProtocol, Lane
-from schemas.job import JobRequest, Sampling
+from schemas.job import Sampling
 from schemas.model_call import FinishReason, Usage
 from tasks.answers.postprocess import postprocess
 from tasks.errors import ProviderError
@@ -59,16 +59,6 @@ def test_a_plan_is_pure_and_its_hash_is_of_the_body(kind: Kind, stub: Stub) -> N
     assert first.request_hash == second.request_hash == hashlib.sha256(first.body).digest()
     assert KEY.encode() not in first.body
     assert not stub.requests
-
-
-@every
-def test_another_question_or_source_is_another_request(kind: Kind, stub: Stub) -> None:
-    requests = [question(), question("When does the archive close?"), JobRequest(query="When?", context=["At nine."])]
-
-    async def hashes(provider: Provider) -> set[bytes]:
-        return {plan(provider, request).request_hash for request in requests}
-
-    assert len(using(kind.at(stub), hashes)) == len(requests)
 
 
 @every
@@ -430,16 +420,6 @@ def test_a_tier_is_sent_and_priced(stub: Stub) -> None:
     assert orjson.loads(call.body)["service_tier"] == "flex"
     assert answered.completion.snapshot.service_tier_returned == "flex"
     assert answered.completion.cost_usd == Decimal("0.0001445") / 2
-
-
-def test_answers_in_parallel_share_one_client(stub: Stub) -> None:
-    async def many(provider: Provider) -> list[Answered]:
-        calls = [plan(provider, question(f"When does desk {number} open?")) for number in range(50)]
-        return list(await asyncio.gather(*(provider.call(call) for call in calls)))
-
-    answered = using(OPENAI.at(stub), many)
-    assert len(answered) == len(stub.requests) == 50
-    assert set(stub.calls.values()) == {1}
 
 
 # ---- the heads of requests ---------------------------------------------------------------------------------------
