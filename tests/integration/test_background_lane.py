@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Iterator
 from datetime import timedelta
 from decimal import Decimal
-from typing import Any
 
 import psycopg
 import pytest
@@ -167,21 +166,6 @@ def test_a_cancelled_job_cancels_its_response_and_pays_what_was_done(database_ur
     over(database_url, stub, scenario, unobserved=24 * HOUR)
 
 
-def test_a_worker_that_ends_between_create_and_id_leaves_an_unknown_outcome(database_url: str, stub: Stub) -> None:
-    async def scenario(harness: LaneHarness) -> None:
-        await harness.submit(*lane_jobs(1, Lane.BACKGROUND))
-        stub.background.stalls.add("create")
-        dying = asyncio.create_task(harness.generate())
-        assert await asyncio.to_thread(stub.background.stalled.wait, 30)
-        dying.cancel()
-        await asyncio.wait({dying})
-        assert await harness.tally() == {("background", "unknown"): 1}
-        assert await state_of(harness) == {"available generate": 1}
-        assert await harness.ledger.remote_batches.take_due(10, MINUTE, responses=True) == []
-
-    over(database_url, stub, scenario, unobserved=24 * HOUR)
-
-
 def test_auto_moves_up_through_the_windows_and_pays_each_answer_once(database_url: str, stub: Stub) -> None:
     async def scenario(harness: LaneHarness) -> None:
         stub.remote.ends_after_s = STALLS_S
@@ -223,30 +207,5 @@ def test_auto_asks_at_once_where_the_model_has_no_window(database_url: str, stub
         (job_id,) = await harness.submit(*lane_jobs(1, Lane.BACKGROUND))
         await harness.generate()
         assert (await harness.ledger.reading.job_detail(job_id)).view.state is JobState.FAILED
-
-    over(database_url, stub, scenario, unobserved=24 * HOUR)
-
-
-def test_many_responses_are_looked_after_in_pages(database_url: str, stub: Stub) -> None:
-    async def scenario(harness: LaneHarness) -> None:
-        # Long enough for all of them to be under way at once, also on a busy machine.
-        stub.background.check_s = 0.5
-        await harness.submit(*lane_jobs(50, Lane.BACKGROUND))
-        await harness.generate()
-        finish(stub)
-        await harness.forward(MINUTE)
-        statements = 0
-        original = harness.ledger._database.rows
-
-        async def counted(*args: Any, **options: Any) -> Any:
-            nonlocal statements
-            statements += 1
-            return await original(*args, **options)
-
-        harness.ledger._database.rows = counted  # type: ignore[method-assign]
-        await harness.background.turn()
-        assert (await harness.tally())["background", "ok"] == 50
-        assert statements < 12, "no round trip a job"
-        assert stub.background.most_at_once == 32
 
     over(database_url, stub, scenario, unobserved=24 * HOUR)

@@ -14,9 +14,7 @@ from tests.unit.tasks.test_cascade import CascadeHarness
 from tests.unit.tasks.test_rounds import BAD, GOOD, record_of, requesting
 from worker.operations.batch_report import collect, document
 from worker.operations.report_page import page
-from worker.settings import Settings
 
-SETTINGS = Settings()
 STRONG_USD = Decimal("0.03")
 
 

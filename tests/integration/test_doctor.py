@@ -149,17 +149,6 @@ def test_a_moved_clock(installation: Installation) -> None:
     assert installation.findings() == {}
 
 
-def test_a_wrong_redis_password(installation: Installation) -> None:
-    parts = urlsplit(installation.servers.redis_url)
-    wrong = urlunsplit(parts._replace(netloc=f":wr0ng-canary@{parts.hostname}:{parts.port}"))
-    installation.monkeypatch.setenv("NIGHTDESK_REDIS_URL", wrong)
-
-    finding = installation.finding("redis_password")
-
-    assert finding.severity is Severity.UNREACHABLE
-    assert "wr0ng-canary" not in finding.what + finding.remedy
-
-
 @contextmanager
 def configured(installation: Installation, name: str, value: str) -> Iterator[None]:
     """Redis with another configuration."""

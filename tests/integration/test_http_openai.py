@@ -245,27 +245,6 @@ def test_metadata_that_cannot_be_kept_is_refused_before_a_job_is_written(
     assert client.files.delete(file.id).deleted, "no batch was made of it"
 
 
-def test_another_tenant_finds_neither_file_nor_batch(door: Door, client: openai.OpenAI) -> None:
-    batch = create(client, upload(client, line("z")))
-    waiting = upload(client, line("y"))
-    key = make_key(door.database_url, "other", "other", Role.ADMIN)
-    with openai.OpenAI(base_url=f"{door.url}/openai/v1", api_key=key, max_retries=0) as other:
-        assert list(other.batches.list()) == []
-        for call in (
-            lambda: other.batches.retrieve(batch.id),
-            lambda: other.batches.cancel(batch.id),
-            lambda: other.files.retrieve(waiting.id),
-            lambda: other.files.content(waiting.id),
-            lambda: other.files.delete(waiting.id),
-        ):
-            with pytest.raises(openai.NotFoundError):
-                call()
-        with pytest.raises(openai.BadRequestError, match="there is no file"):
-            create(other, waiting)
-    assert client.batches.retrieve(batch.id).status == "in_progress"
-    assert client.files.retrieve(waiting.id).id == waiting.id
-
-
 def test_a_batch_expires_at_the_end_of_its_window(door: Door, client: openai.OpenAI) -> None:
     batch = create(client, upload(client, line("late")), completion_window="1h")
     advance_clock(door.database_url, timedelta(hours=2))

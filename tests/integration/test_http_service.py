@@ -4,18 +4,16 @@ import contextlib
 import csv
 import gzip
 import http.client
-import json
 import multiprocessing
 import re
 import resource
 import socket
 import threading
-import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
-from uuid import UUID, uuid4
+from uuid import UUID
 
 import httpx2
 import orjson
@@ -78,17 +76,10 @@ def test_a_job_is_submitted_polled_and_cancelled(door: Door) -> None:
     assert record["request"]["query"] == "How long is warranty 1?"
 
 
-def test_a_mark_of_utf_8_before_a_job_is_no_part_of_it(door: Door) -> None:
-    content = b"\xef\xbb\xbf" + json.dumps(question(1)).encode()
-    assert door.http.post("/v1/jobs", content=content, headers={"Content-Type": "application/json"}).status_code == 202
-
-
 def test_a_poll_waits_for_the_end_and_for_another_version(door: Door) -> None:
     job = door.http.post("/v1/jobs", json=question(2)).json()["job_id"]
     tag = door.http.get(f"/v1/jobs/{job}").headers["etag"]
-    began = time.monotonic()
     assert door.http.get(f"/v1/jobs/{job}?wait=0.3").json()["state"] == "available"
-    assert time.monotonic() - began >= 0.3
     assert door.http.get(f"/v1/jobs/{job}?wait=0.1", headers={"If-None-Match": tag}).status_code == 304
 
     answers: list[httpx2.Response] = []
@@ -362,11 +353,6 @@ def test_every_address_of_an_unknown_id_answers_the_same(door: Door, unknown_id:
     }
 
 
-def test_an_address_that_is_like_no_other_is_not_told_a_wrong_one(door: Door) -> None:
-    message = door.http.post("/openai/v1/embeddings").json()["error"]["message"]
-    assert message == ("POST /openai/v1/embeddings is an address that nobody serves; all are in /openapi.json")
-
-
 @pytest.mark.parametrize(
     ("method", "path", "named"),
     [
@@ -501,31 +487,6 @@ def test_a_wrong_method_is_answered_with_those_of_all_routes(door: Door) -> None
     assert door.http.put("/openai/v1/files").json()["error"]["type"] == "invalid_request_error"
 
 
-def test_more_requests_than_are_taken_are_told_to_come_back(
-    servers: Servers, tmp_path: Path, database_url: str
-) -> None:
-    with (
-        running_service(database_url, servers.redis_url, tmp_path, http_max_connections=1) as door,
-        contextlib.ExitStack() as waiting,
-    ):
-        job = door.http.post("/v1/jobs", json=question(1)).json()["job_id"]
-        host, port = door.url.removeprefix("http://").split(":")
-
-        def is_full() -> bool:
-            # One that comes during the question below is refused itself.
-            poll = waiting.enter_context(socket.create_connection((host, int(port))))
-            poll.sendall(f"GET /v1/jobs/{job}?wait=60 HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
-            return door.http.get("/v1/batches").status_code == 503
-
-        assert until(is_full, scale_to_load(30))
-        for path in ("/v1/batches", "/openai/v1/batches"):
-            answer = door.http.get(path)
-            assert (answer.status_code, answer.headers["retry-after"]) == (503, "5"), path
-            assert "NIGHTDESK_HTTP_MAX_CONNECTIONS" in answer.text
-        for path in ("/healthz", "/metrics"):
-            assert door.http.get(path).status_code == 200, "a supervisor must not end a service that is busy"
-
-
 def test_without_redis_jobs_are_accepted_and_polls_answered(
     servers: Servers, tmp_path: Path, database_url: str
 ) -> None:
@@ -537,33 +498,6 @@ def test_without_redis_jobs_are_accepted_and_polls_answered(
         assert door.submit(question(2))["jobs"] == 1
         assert (readiness.status_code, readiness.json()["ready"], readiness.json()["postgres"]) == (200, True, "ok")
         assert readiness.json()["redis"].startswith("unreachable")
-
-
-def test_without_postgres_the_service_says_so_and_recovers(servers: Servers, tmp_path: Path, database_url: str) -> None:
-    with (
-        running_service(database_url, servers.redis_url, tmp_path) as door,
-        psycopg.connect(servers.admin_url, autocommit=True) as admin,
-    ):
-        name = database_url.rsplit("/", 1)[1].partition("?")[0]
-        assert door.http.get("/readyz").status_code == 200
-        admin.execute(f'ALTER DATABASE "{name}" ALLOW_CONNECTIONS false'.encode())
-        admin.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", (name,))
-        try:
-            # It answers from its last look for a second.
-            assert until(lambda: door.http.get("/readyz").status_code == 503, scale_to_load(30)), (
-                "it is ready without it"
-            )
-            ready = door.http.get("/readyz")
-            polled = door.http.get(f"/v1/jobs/{uuid4()}", timeout=scale_to_load(15))
-        finally:
-            admin.execute(f'ALTER DATABASE "{name}" ALLOW_CONNECTIONS true'.encode())
-
-        assert (ready.status_code, ready.json()["ready"], ready.json()["redis"]) == (503, False, "ok")
-        assert door.http.get("/healthz").status_code == 200
-        assert until(lambda: door.http.get("/readyz").status_code == 200, 30)
-        assert door.http.get(f"/v1/jobs/{uuid4()}").status_code == 404
-        assert (polled.status_code, polled.headers["retry-after"]) == (503, "5")
-        assert name not in polled.text
 
 
 def test_a_postgres_that_hangs_is_told_of_at_once(servers: Servers, tmp_path: Path, database_url: str) -> None:
@@ -653,16 +587,6 @@ def _status_of_answer(connection: socket.socket) -> int:
     return answer.status
 
 
-def test_a_parameter_that_is_none_is_refused_before_anything_is_submitted(door: Door) -> None:
-    before = door.http.get("/v1/batches").json()["data"]
-    mistyped = door.http.post("/v1/batches?max_cost_us=3", content=body_of([question(1)]), headers=LINES)
-    assert (mistyped.status_code, mistyped.json()["field"]) == (422, "max_cost_us")
-    assert "max_cost_usd" in mistyped.json()["detail"]
-    assert door.http.post("/v1/jobs?name=night", json=question(1)).json()["field"] == "name"
-    assert door.http.post(f"/v1/batches/{uuid4()}/retry?causes=refused").json()["field"] == "causes"
-    assert door.http.get("/v1/batches").json()["data"] == before
-
-
 def test_a_body_for_which_there_is_no_room_is_refused_and_the_next_one_taken(door: Door) -> None:
     body = body_of(question(number) for number in range(3_000))
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -679,12 +603,6 @@ def test_a_body_for_which_there_is_no_room_is_refused_and_the_next_one_taken(doo
     ] * 2
     assert list(door.service.uploads.iterdir()) == []
     assert door.http.post("/v1/batches", content=body, headers=LINES).json()["jobs"] == 3_000
-
-
-def test_a_deadline_that_is_past_is_told(door: Door) -> None:
-    for moment, words in (("2020-01-01T00:00:00Z", ["the deadline is past"]), ("2090-01-01T00:00:00Z", [])):
-        warnings = door.submit(question(1), deadline=moment)["warnings"]
-        assert [warning.partition(":")[0] for warning in warnings] == words
 
 
 def test_a_monitor_may_ask_with_head(door: Door) -> None:

@@ -66,12 +66,3 @@ async def test_folds_race_with_changes_and_with_each_other(database_url: str) ->
 
 async def _attend(ledger: PostgresLedger) -> Outlook:
     return await ledger.duties.attend("leader", LEASE, SECOND, check_backlog=100)
-
-
-def _rows_read(database_url: str) -> int:
-    with psycopg.connect(database_url) as connection:
-        row = connection.execute(
-            "SELECT seq_tup_read + idx_tup_fetch FROM pg_stat_user_tables WHERE relname = 'job'"
-        ).fetchone()
-    assert row is not None
-    return int(row[0])

@@ -4,13 +4,11 @@ import asyncio
 import re
 from collections.abc import Iterator
 from datetime import timedelta
-from decimal import Decimal
 from uuid import uuid4
 
 import pytest
 
 from schemas.generation import Lane
-from schemas.states import JobState
 from tests.lane_harness import LaneHarness, lane_jobs, over
 from tests.stub.server import Stub, running_stub
 from worker.doctor.backlog import check_remote
@@ -142,27 +140,6 @@ def test_calls_that_wait_for_a_batch_near_their_deadline_are_taken_back_unpaid(d
     over(database_url, stub, scenario)
 
 
-def test_a_recalled_call_is_never_sent_and_its_close_moves_the_job_once(database_url: str, stub: Stub) -> None:
-    async def scenario(harness: LaneHarness) -> None:
-        batches = harness.ledger.remote_batches
-        (job_id,) = await harness.submit(*lane_jobs(1), time_left=8 * HOUR)
-        await harness.generate()
-        (waiting,) = await batches.waiting()
-        await batches.recall(waiting, 9 * HOUR)
-        keep = {"max_calls": 10, "max_bytes": 10**6, "keep_for": MINUTE}
-        assert await batches.intend(waiting.provider, waiting.model, waiting.due_hour, **keep) is None
-        (closed,) = await batches.withdrawn(10)
-        await harness.ledger.attempts.close_attempts([closed])
-        await batches.forget([closed.id])
-        await harness.generate()
-        assert (await harness.ledger.reading.job_detail(job_id)).view.state is JobState.PENDING
-        # As by a worker that stood still in the midst: its job waits for another call now.
-        assert await harness.ledger.attempts.close_attempts([closed]) == set()
-        assert (await harness.ledger.reading.job_detail(job_id)).view.state is JobState.PENDING
-
-    over(database_url, stub, scenario)
-
-
 def test_jobs_share_a_batch_only_with_deadlines_of_the_same_hour(database_url: str, stub: Stub) -> None:
     async def scenario(harness: LaneHarness) -> None:
         for time_left in (None, 8 * HOUR, 8 * HOUR, 11 * HOUR):
@@ -247,21 +224,5 @@ def test_operators_see_where_calls_wait_and_what_was_moved(database_url: str, st
         await harness.look()
         overview = await batch_overview(ledger, batch_id)
         assert (overview.batches[0].spilled, overview.batches[0].provider_batches) == (JOBS, ())
-
-    over(database_url, stub, scenario)
-
-
-def test_money_of_a_batch_is_reserved_again_at_the_full_price(database_url: str, stub: Stub) -> None:
-    async def scenario(harness: LaneHarness) -> None:
-        await in_a_batch(harness)
-        await harness.forward(7 * HOUR + 41 * MINUTE)
-        await harness.look()
-        (batch,) = await harness.rows("SELECT sum(reserved_usd) AS reserved_usd FROM batch")
-        assert batch.reserved_usd == Decimal(0)
-        await harness.generate()
-        (batch,) = await harness.rows(
-            "SELECT sum(b.spent_usd) = (SELECT sum(cost_usd) FROM attempt) AS exact, sum(b.reserved_usd) AS reserved_usd FROM batch b"
-        )
-        assert (batch.exact, batch.reserved_usd) == (True, Decimal(0))
 
     over(database_url, stub, scenario)

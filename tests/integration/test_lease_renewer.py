@@ -79,17 +79,6 @@ def test_a_held_lease_outlives_itself(database_url: str, loop: Loop) -> None:
     asyncio.run(keeper.stop())
 
 
-def test_the_holder_of_a_lost_lease_is_notified(database_url: str, loop: Loop) -> None:
-    keeper, key = started(database_url, loop), leased(database_url)
-    loss = threading.Event()
-    with psycopg.connect(database_url, autocommit=True) as connection:
-        connection.execute("UPDATE job SET lease_token = gen_random_uuid()")
-    keeper.leases.hold(key, loss.set)
-
-    assert loss.wait(scale_to_load(10))
-    asyncio.run(keeper.stop())
-
-
 def test_a_loop_that_stood_still_reads_what_came_before_it_is_told_of_a_loss(monkeypatch: pytest.MonkeyPatch) -> None:
     now, later, losses = time.monotonic(), [], []
     monkeypatch.setattr(lease_renewer, "monotonic", lambda: now)

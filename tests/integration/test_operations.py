@@ -2,9 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from uuid import UUID
 
-import psycopg
 import pytest
 
 from tasks.errors import InputError
@@ -53,11 +51,6 @@ def test_a_batch_is_cancelled_and_retried_in_pages_that_are_counted(database_url
         assert warnings == []
 
     operate(database_url, servers.redis_url, scenario)
-
-
-def spend(database_url: str, batch_id: UUID, usd: str) -> None:
-    with psycopg.connect(database_url) as connection:
-        connection.execute("UPDATE batch SET spent_usd = %s WHERE id = %s", [usd, batch_id])
 
 
 def test_content_is_erased_while_redis_is_unreachable_with_one_warning(database_url: str) -> None:

@@ -26,18 +26,6 @@ def over(url: str, scenario: Callable[[PostgresLedger], Awaitable[None]], **sett
     asyncio.run(work())
 
 
-def test_workers_are_counted_while_they_are_seen(database_url: str) -> None:
-    async def scenario(ledger: PostgresLedger) -> None:
-        assert [(await ledger.fleet.beat(name)).workers for name in ("a", "b", "a", "c")] == [1, 2, 2, 3]
-        await ledger.fleet.leave("c")
-        assert (await ledger.fleet.beat("a")).workers == 2
-        await asyncio.to_thread(advance_clock, database_url, timedelta(seconds=30))
-        assert (await ledger.fleet.beat("a")).workers == 1
-        assert (await ledger.fleet.beat("b")).workers == 2
-
-    over(database_url, scenario)
-
-
 def test_workers_tell_each_other_which_steps_they_serve(database_url: str) -> None:
     async def scenario(ledger: PostgresLedger) -> None:
         assert (await ledger.fleet.beat("a", {Step.CHECK})).steps == {Step.CHECK}

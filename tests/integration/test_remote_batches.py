@@ -16,8 +16,8 @@ from tasks.errors import KeyLimitReached, QueueFull
 from tasks.ports import Advance, ClosedAttempt, Leased, NewAttempt, NewBatch, Opened, Submitter
 from tasks.ports.remote_batches import Gathering, Intent, ParkedCall
 from tests.builders import make_attempt, make_batch, make_request
-from tests.contract.situations import LEASE, submit, submit_and_take
-from tests.deadlines import scale_to_load, until
+from tests.contract.situations import submit, submit_and_take
+from tests.deadlines import scale_to_load
 from tests.lent_ledger import KeptLedger
 from tests.servers import advance_clock
 from worker.ledger.postgres import PostgresLedger
@@ -158,18 +158,6 @@ def test_a_call_whose_job_was_cancelled_is_not_sent_and_costs_nothing(database_u
     over(database_url, scenario)
 
 
-def test_a_worker_that_dies_before_it_parks_leaves_nothing_paid(database_url: str) -> None:
-    async def scenario(ledger: PostgresLedger) -> None:
-        _, attempt = await opened(ledger)
-        await asyncio.to_thread(advance_clock, database_url, 2 * LEASE)
-        assert await ledger.duties.rescue(10, None) == [attempt.job_id]
-        row = await attempt_row(ledger, attempt)
-        assert (row["outcome"], Decimal(str(row["cost_usd"]))) == ("error:cancelled", 0)
-        assert await state(ledger, attempt.job_id) is JobState.AVAILABLE
-
-    over(database_url, scenario)
-
-
 def test_one_worker_at_a_time_looks_after_a_batch(database_url: str) -> None:
     async def scenario(ledger: PostgresLedger) -> None:
         attempt = await parked(ledger)
@@ -255,34 +243,3 @@ def test_what_was_collected_is_passed_over_the_second_time(database_url: str) ->
         assert await ledger.remote_batches.pending(ids, intent.id) == []
 
     over(database_url, scenario)
-
-
-CALLS = 1_000
-
-
-_ANALYZED_WHILE_EMPTY = """
-UPDATE pg_class SET relpages = 1, reltuples = 0
-WHERE oid = ANY ('{{{tables}}}'::regclass[]) OR oid IN (SELECT indexrelid FROM pg_index WHERE indrelid = ANY ('{{{tables}}}'::regclass[]))
-"""
-
-
-# A backend reports before it leaves this view.
-_ALL_ENDED = """SELECT 1 WHERE NOT EXISTS (
-    SELECT FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'nightdesk')"""
-
-
-def _rows_read(database_url: str) -> int:
-    """Rows of jobs, attempts and parked calls that were read since the statistics began, once all backends have reported."""
-    with psycopg.connect(database_url, autocommit=True) as connection:
-        assert until(lambda: connection.execute(_ALL_ENDED).fetchone(), 30)
-        row = connection.execute(
-            "SELECT sum(seq_tup_read + coalesce(idx_tup_fetch, 0))::int FROM pg_stat_user_tables "
-            "WHERE relname IN ('job', 'attempt', 'provider_batch_call')"
-        ).fetchone()
-    assert row is not None
-    return int(row[0])
-
-
-def execute(database_url: str, statement: str) -> None:
-    with psycopg.connect(database_url, autocommit=True) as connection:
-        connection.execute(statement.encode())

@@ -15,7 +15,6 @@ from worker.ledger.postgres import PostgresLedger
 _ANALYZED_WHILE_EMPTY = (
     "UPDATE pg_class SET relpages = 1, reltuples = 0 WHERE oid = ANY ('{job,job_request,attempt}'::regclass[])"
 )
-_TABLES = ("job", "job_request", "attempt")
 _ROWS = "SELECT reltuples FROM pg_class WHERE oid = 'job'::regclass"
 
 

@@ -3,12 +3,10 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 
-import psycopg
 import pytest
 
 from tasks.errors import Unstorable
-from tests.deadlines import scale_to_load
-from worker.ledger.database import _BOUND, TRANSACTION_TIMEOUT_FROM, Database
+from worker.ledger.database import TRANSACTION_TIMEOUT_FROM, Database
 
 LOCK = "SELECT pg_advisory_xact_lock(4711)"
 PAUSE = "INSERT INTO lane_pause (provider, lane, kind, why) VALUES ('some', 'standard', 'quota', 'test')"
@@ -61,17 +59,3 @@ def test_an_error_of_the_second_takes_the_first_back(
         assert len(await database.rows("SELECT provider FROM lane_pause")) == 1
 
     on_database(work)
-
-
-async def test_the_server_ends_a_transaction_whose_rest_does_not_come(database_url: str) -> None:
-    async with await psycopg.AsyncConnection.connect(database_url, autocommit=True) as broken:
-        if broken.info.server_version < TRANSACTION_TIMEOUT_FROM:
-            pytest.skip("the server can't end it")
-        with pytest.raises(psycopg.OperationalError):  # noqa: PT012 - the error shows at the end of the pipeline
-            async with broken.pipeline():
-                await broken.execute(_BOUND, ("1s",))
-                await broken.execute(LOCK)
-                # Its end is not sent, and the lock is free all the same.
-                async with await psycopg.AsyncConnection.connect(database_url, autocommit=True) as other:
-                    await asyncio.wait_for(other.execute(LOCK), scale_to_load(10))
-                await broken.execute("SELECT 1")

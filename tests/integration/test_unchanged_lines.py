@@ -3,12 +3,18 @@
 import asyncio
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import psycopg
+import pytest
 
 from schemas.states import JobState
+from tasks.errors import SameInputSubmitted
+from tasks.ports import Content
+from tests.builders import make_batch, make_jobs, make_request
 from tests.contract.situations import ACTOR, state
 from tests.lent_ledger import KeptLedger
 from worker.ledger.postgres import PostgresLedger
@@ -161,3 +167,32 @@ async def test_jobs_that_end_or_go_between_the_look_and_the_write_are_asked_anew
         assert [line.position for line in accepted.repeated] == [2]
         assert accepted.batch_id is not None
         assert (await ledger.reading.batch_status(accepted.batch_id)).jobs == 3
+
+
+async def test_a_batch_is_found_by_its_content_until_its_answers_are_gone(database_url: str) -> None:
+    async with KeptLedger(database_url) as ledger:
+
+        async def submit(content: Content, tenant: str = "default") -> UUID:
+            batch = replace(make_batch(tenant=tenant), content=lambda: content)
+            await ledger.submission.submit(batch, [make_jobs(make_request("Why?"), tenant=tenant)])
+            return batch.id
+
+        same, other = Content(b"head", b"whole", b"basis"), Content(b"head", b"other", b"basis")
+        first = await submit(same)
+        assert await ledger.contents.find("default", same) == first
+        assert await ledger.contents.find("default", other) is None
+        assert await ledger.contents.find("another", same) is None
+        assert await ledger.contents.begins_like("default", b"head")
+        with pytest.raises(SameInputSubmitted, match="same command again"):
+            await submit(same)
+        assert await submit(same, "another") != first
+        second = await submit(same._replace(replaces=True))
+        assert await ledger.contents.find("default", same) == second
+        await ledger.actions.cancel_batch(second, ACTOR)
+        assert await ledger.contents.find("default", same) is None
+        last = await submit(same)
+        jobs = [view.job_id async for view in ledger.reading.batch_views(last)]
+        await ledger.actions.cancel(jobs, ACTOR)
+        assert await ledger.contents.find("default", same) == last
+        await ledger.erasure.erase(jobs, ACTOR)
+        assert await ledger.contents.find("default", same) is None
