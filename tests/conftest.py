@@ -52,7 +52,6 @@ _LONGEST = (
     "test_ledger_machine.py",
     "test_postgres_restarted.py",
     "test_provider_batches_killed.py",
-    "test_second_round_killed.py",
     "test_submit_over_redis.py",
     "test_urgent_workers.py",
     "test_worker_settings.py",

@@ -60,15 +60,3 @@ def test_a_cancel_ended_with_ctrl_c_says_how_it_goes_on_and_does(home: Home, dat
     again = home.run("cancel", batch)
     assert (again.code, "700 jobs cancelled" in again.err) == (0, True), again.err
     assert count(database_url, "state = 'cancelled'") == JOBS
-
-
-def test_an_erasing_ended_with_ctrl_c_takes_the_rest_when_given_again(
-    home: Home, database_url: str, tmp_path: Path
-) -> None:
-    batch = submitted(home, tmp_path)
-    home.run("cancel", batch)
-
-    ended = started_and_stopped(home, database_url, 700, "erase", "--batch", batch, "--yes").ended()
-    assert (ended.code, "Ended midway: 500 jobs erased so far" in ended.err) == (130, True), ended.err
-    again = home.run("erase", "--batch", batch, "--yes", "--json")
-    assert (again.code, again.json()["erased"]) == (0, 700), again.err

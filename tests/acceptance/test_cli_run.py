@@ -110,20 +110,6 @@ def test_a_row_has_one_line_in_every_form_of_a_file_and_on_every_screen(running:
         assert f"{batch}, line {line}" in view
 
 
-def test_strict_submits_nothing_when_a_line_is_bad(running: Home, tmp_path: Path) -> None:
-    # More than a chunk, so that good jobs are in the transaction when the bad line comes.
-    input_path = write_lines(tmp_path / "questions.jsonl", [*(question(number) for number in range(600)), "{"])
-    out = tmp_path / "answers.jsonl"
-    batches = len(running.run("status", "--json", "--limit", "1000").json())
-
-    done = running.run("run", "--strict", input_path, "-o", out)
-
-    assert done.code == 2
-    assert "line 601: not valid JSON" in done.err
-    assert not out.exists()
-    assert len(running.run("status", "--json", "--limit", "1000").json()) == batches
-
-
 def test_standard_input_and_gzip_are_read_and_standard_output_holds_results_only(running: Home, tmp_path: Path) -> None:
     text = "\ufeff" + "\r\n".join(json.dumps(question(number)) for number in range(2))
 
@@ -132,20 +118,6 @@ def test_standard_input_and_gzip_are_read_and_standard_output_holds_results_only
     assert done.code == 0, done.err
     assert done.err == ""
     assert [json.loads(line)["custom_id"] for line in done.out.splitlines()] == ["q0", "q1"]
-
-
-def test_the_same_files_with_the_same_key_are_the_same_batch(running: Home, tmp_path: Path) -> None:
-    input_path = write_lines(tmp_path / "questions.jsonl", [question(number) for number in range(2)])
-    results = []
-    for out in (tmp_path / "one", tmp_path / "two"):
-        assert running.run("run", input_path, "-o", out, "--key", "nightly").code == 0
-        results.append(read_lines(out))
-    assert results[0] == results[1]
-
-    other = write_lines(tmp_path / "other.jsonl", [question(9)])
-    done = running.run("run", other, "-o", tmp_path / "three", "--key", "nightly")
-    assert done.code == 2
-    assert "'nightly' was used before" in done.err
 
 
 def test_a_file_without_a_valid_job_needs_no_server(tmp_path: Path) -> None:

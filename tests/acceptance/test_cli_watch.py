@@ -38,13 +38,6 @@ def test_a_batch_is_followed_to_its_end_also_after_an_interrupt(home: Home, tmp_
     assert "3 jobs: 3 cancelled" in done.err
 
 
-def test_watch_fails_if_an_input_line_was_refused(home: Home, tmp_path: Path) -> None:
-    batch = submitted(home, tmp_path, question(2), "{")
-    done = home.run("watch", batch)
-    assert done.code == 1
-    assert "1 line of the input was not valid" in done.err
-
-
 def test_watch_prints_each_change_of_a_job_until_it_is_final(home: Home, tmp_path: Path) -> None:
     batch = submitted(home, tmp_path, question(0, scheduled_at="2999-01-01T00:00:00Z"))
     command = home.start("watch", f"{batch}:q0", "--json")
@@ -65,13 +58,3 @@ def test_watch_prints_each_change_of_a_job_until_it_is_final(home: Home, tmp_pat
     ]
     assert edges[-1] == "completed, answered (run 2, round 0)"
     assert home.run("watch", job_json["job_id"]).err.count(": completed, answered") == 1
-
-
-def test_watch_shows_a_streamed_answer_also_after_the_end(home: Home, tmp_path: Path) -> None:
-    batch = submitted(home, tmp_path, question(0, config={"stream": True}))
-    answer = "The warranty of the product 0 lasts 2 years from the date of purchase. [1]\n"
-    for _ in range(2):
-        done = home.run("watch", f"{batch}:q0")
-        assert (done.code, done.out) == (0, answer), done.err
-    assert "starts again" not in done.err
-    assert json.loads(home.run("watch", f"{batch}:q0", "--json").out)["outcome"] == "answered"

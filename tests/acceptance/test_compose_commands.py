@@ -139,17 +139,6 @@ def test_the_workers_become_healthy_answer_questions_and_end_on_sigterm(where: s
         assert worker.wait(scale_to_load(process.grace_s)) == 0
 
 
-def test_the_local_model_profile_checks_jobs_that_ask_for_the_model(
-    system: System, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("NIGHTDESK_LOCAL_MODEL", "tests.scorers:NamedScorer")
-    system.submit([{**question, "config": {"checkers": ["lexical", "local"]}} for question in questions(3)])
-    for name in ("compose generate", OPTIONAL):
-        start(PROCESSES[name], system)
-    system.until_final(3)
-    assert system.rows("SELECT DISTINCT grounding #>> '{checkers,local}' FROM generation_record") == [("says-who-3",)]
-
-
 # ---- servers ---------------------------------------------------------------------------------------------------
 
 

@@ -17,13 +17,11 @@ import pytest
 from schemas.generation import AnswerProtocol, CitationStyle, GenerationMode, OutputFormat
 from schemas.record import JobResult
 from schemas.states import Outcome
-from tasks.policy.restyle import restyle
 from tasks.ports import JobView
 from tasks.results import result_of
-from tests.acceptance.command import run_here
 from tests.acceptance.conftest import System
 from tests.providers import KEY
-from tests.record_checks import assert_citations, assert_marker, assert_record
+from tests.record_checks import assert_marker, assert_record
 from tests.stub.scripts import SCRIPTS, Piece, Script
 from tests.stub.server import running_stub
 from worker.ledger.postgres import PostgresLedger
@@ -149,7 +147,7 @@ def read_all(system: System, job_ids: list[Any]) -> list[JobView]:
 
 
 def test_every_combination_is_valid_consistent_and_exact(scripted: System) -> None:
-    batch_id, job_ids = scripted.submit([case.job() for case in CASES])
+    _, job_ids = scripted.submit([case.job() for case in CASES])
     scripted.start_worker()
     scripted.until_final(len(CASES))
     views = read_all(scripted, job_ids)
@@ -174,7 +172,6 @@ def test_every_combination_is_valid_consistent_and_exact(scripted: System) -> No
     # Whatever the mode, the format and the style: the same answer cites the same places of the same sources.
     exact = {key: positions for key, positions in cited.items() if key[1] is not AnswerProtocol.MARKERS}
     assert {key: len(positions) for key, positions in exact.items()} == dict.fromkeys(exact, 1)
-    assert_restyled_over_the_command_line(scripted, str(batch_id), views)
 
 
 def assert_form(case: Case, result: JobResult) -> None:
@@ -239,19 +236,3 @@ def parsed_blocks(text: str) -> list[dict[str, Any]]:
 
 def plain_text(block: dict[str, Any]) -> str:
     return str(block.get("raw", "")) + "".join(plain_text(child) for child in block.get("children", ()))
-
-
-def assert_restyled_over_the_command_line(system: System, batch_id: str, views: list[JobView]) -> None:
-    """``results`` in another style is what the library makes of the records, and makes no call."""
-    calls = system.scalar("SELECT count(*) FROM attempt")
-    arguments = ["results", batch_id, "--quiet", "--citation-style", "endnote", "--output-format", "table"]
-    results = run_here([*arguments, "--with-sources"], system.environment())
-    assert results.code == 0, results.err
-    lines = [JobResult.model_validate_json(line) for line in results.out.splitlines()]
-    assert len(lines) == len(views)
-    for view, line in zip(views, lines, strict=True):
-        moved = restyle(view, CitationStyle.ENDNOTE, OutputFormat.TABLE, with_sources=True)
-        assert (line.response, line.citations, line.claims) == (moved.response, moved.citations, moved.claims)
-        assert line.response.count("**Sources:**") == 1
-        assert_citations(line, view.request)
-    assert system.scalar("SELECT count(*) FROM attempt") == calls

@@ -46,20 +46,6 @@ def _count(system: HomeSystem) -> int:
         return 0
 
 
-def test_a_worker_stopped_while_the_database_is_away_ends_in_time(system: HomeSystem) -> None:
-    system.submit(questions(10))
-    worker = system.start_worker(slots=20, extractive_latency_s=0.5, drain_s=2)
-    system.until(lambda: system.scalar("SELECT count(*) FROM attempt WHERE closed_at IS NULL") >= 5, what="calls")
-    crash(system.home)
-    worker.terminate()
-
-    worker.wait(scale_to_load(40))
-
-    local.start(system.home)
-    system.start_worker(slots=20)
-    system.until_final(10)
-
-
 def test_answers_outlive_a_worker_that_dies_while_the_database_is_away(system: HomeSystem) -> None:
     system.submit(questions(20))
     worker = system.start_worker(slots=20, extractive_latency_s=scale_to_load(2), lease_s=scale_to_load(30))

@@ -1,7 +1,6 @@
 """Redis loses everything, or is not there at all: jobs become final all the same, and results can be fetched."""
 
 import json
-import socket
 import subprocess
 import sys
 import textwrap
@@ -32,20 +31,6 @@ def test_jobs_finish_and_every_result_answers_after_flushall(system: System) -> 
     assert [result["job_id"] for result in results] == [str(job_id) for job_id in job_ids]
     # Nothing was paid for again.
     assert system.scalar("SELECT count(*) FROM attempt") == JOBS
-
-
-def test_without_redis_jobs_finish_and_wait_to_be_published(system: System) -> None:
-    with socket.socket() as closed_port:
-        closed_port.bind(("127.0.0.1", 0))
-        system.submit(questions(20))
-        system.start_worker(redis_url=f"redis://127.0.0.1:{closed_port.getsockname()[1]}/0")
-        system.until_final(20, published=False)
-
-    assert system.scalar("SELECT count(*) FROM job WHERE result_published_at IS NOT NULL") == 0
-    assert "Redis can't be reached; jobs start up to some seconds later" in system.log()
-
-    system.start_worker()
-    system.until_final(20)
 
 
 PRODUCER = textwrap.dedent("""

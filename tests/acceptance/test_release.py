@@ -68,11 +68,3 @@ def test_a_release_without_a_reason_pays_nothing_twice_and_touches_no_other_batc
 
     release(system, first, "--reason", "unknown_outcome")
     assert holds(system, first) == ["lane_paused"]
-
-
-def test_a_lane_goes_on_with_the_jobs_of_all_batches(system: System, batches: list[UUID]) -> None:
-    first, second = batches
-    done = release(system, first, "--reason", "lane_paused")
-    assert "goes on in all batches" in done.err
-    rest = [reason for reason in REASONS if reason != "lane_paused"]
-    assert (holds(system, first), holds(system, second), lanes(system)) == (rest, rest, 0)

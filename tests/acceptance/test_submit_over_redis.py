@@ -63,19 +63,6 @@ def test_every_bad_job_is_named_and_the_good_ones_are_accepted(system: System, p
     assert (namespace["result"]["state"], namespace["result"]["query"]) == ("completed", namespace["job"]["query"])
 
 
-def test_a_job_begins_before_dispatch_looks(system: System, producer: Celery) -> None:
-    system.start_worker(tick_s=30)
-    # The worker looks once when it starts, and not again for 30 s.
-    send(producer, [JOB]).get(timeout=scale_to_load(60))
-    system.until_final(1)
-    for priority in (0, 1):
-        fresh = {"query": "When?", "context": [f"The desk of hall {priority} opens at nine."], "priority": priority}
-        (job_id,) = send(producer, [fresh]).get(timeout=scale_to_load(60))["job_ids"]
-        system.until_final(2 + priority)
-        began = "SELECT extract(epoch FROM started_at - created_at) FROM job WHERE id = %s"
-        assert system.scalar(began, job_id) < 15
-
-
 def test_an_invalid_message_is_answered_with_its_error(system: System, producer: Celery) -> None:
     system.start_worker()
     wrong: list[tuple[list[Any], str, str]] = [

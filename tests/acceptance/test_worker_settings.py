@@ -1,8 +1,6 @@
 """Settings of a worker that change what it does: each run with a value under which something else happens than by default."""
 
-import signal
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
@@ -73,18 +71,3 @@ def test_a_paused_lane_is_tried_again_after_the_time_of_the_settings(system: Sys
     holds = "SELECT count(*) FROM job_event WHERE kind = 'hold' AND detail ->> 'held_reason' = 'lane_paused'"
     assert system.scalar(holds) > 0
     assert system.rows("SELECT DISTINCT outcome FROM job") == [("answered",)]
-
-
-def test_a_job_whose_worker_dies_more_often_than_it_may_fails(system: System) -> None:
-    settings: dict[str, Any] = {"provider": "extractive", "extractive_latency_s": 60, "max_rescues": 1}
-    system.submit(questions(1))
-    for rescues in (0, 1):
-        worker = system.start_worker(**settings)
-        running = f"SELECT count(*) FROM job WHERE state = 'running' AND rescues = {rescues}"
-        system.until(lambda statement=running: system.scalar(statement) == 1, what="the call")  # type: ignore[misc]
-        worker.send_signal(signal.SIGKILL)
-        worker.wait()
-    system.start_worker(**settings)
-    system.until_final(1)
-    ((failure,),) = system.rows("SELECT failure FROM generation_record")
-    assert failure["kind"] == "worker_lost"
