@@ -35,7 +35,7 @@ SETTINGS_TABLE = """
 
 """
 GROUPS = {
-    "Servers and home": "home database_url redis_url key_prefix tenant_prefixes tenant log_level log_format traces traces_ratio traces_content",
+    "Servers and home": "home database_url redis_url key_prefix tenant_prefixes tenant log_level log_format traces traces_ratio",
     "Who answers": "provider model providers fallbacks extractive_latency_s prompts templates_dir",
     "The check": "strictness checkers judge default_judge_share judge_max_tokens judge_timeout_s judge_lane check_timeout_s calibration local_model local_model_threads"
     " local_model_processes local_model_wait_s",

@@ -375,7 +375,6 @@ class Settings(BaseSettings):
         le=1,
         description="share of the jobs with traces, of those whose producer gives no trace context",
     )
-    traces_content: bool = Field(default=False, description="spans of calls hold the messages and the answer, too")
 
     @field_validator("database_url", "redis_url")
     @classmethod

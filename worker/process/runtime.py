@@ -473,7 +473,7 @@ def spans_by(settings: Settings) -> Any:
         raise ConfigurationError(
             f"NIGHTDESK_TRACES is set, but {error.name} is not installed: pip install '.[otel]' in the clone, or unset it"
         ) from error
-    return spans.open_spans(settings.traces_ratio, shows_content=settings.traces_content)
+    return spans.open_spans(settings.traces_ratio)
 
 
 async def _resign(dispatch: Dispatch) -> None:

@@ -10,7 +10,6 @@ from hashlib import sha256
 from time import time
 from uuid import UUID
 
-import orjson
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
@@ -34,10 +33,9 @@ _SCOPE = InstrumentationScope("nightdesk", schema_url="https://opentelemetry.io/
 class Spans:
     """Hands spans to a processor, which never waits: a full queue drops them."""
 
-    def __init__(self, processor: SpanProcessor, *, ratio: float = 1.0, shows_content: bool = False) -> None:
+    def __init__(self, processor: SpanProcessor, *, ratio: float = 1.0) -> None:
         self._processor = processor
         self._ratio = ratio
-        self._shows_content = shows_content
         self._resource = Resource.create({"service.name": "nightdesk"})
 
     def add(self, observation: Observation) -> None:
@@ -115,7 +113,7 @@ class Spans:
     def _of_answer(self, closed: ClosedAttempt) -> Attributes:
         if closed.answer is None:
             return {}
-        completion, prompt = closed.answer.completion, closed.answer.prompt
+        completion = closed.answer.completion
         attributes: dict[str, str | bool | int | float | Sequence[str]] = {
             "gen_ai.response.finish_reasons": (completion.finish_reason.value,),
         }
@@ -127,15 +125,6 @@ class Spans:
             attributes["gen_ai.usage.cache_read.input_tokens"] = usage.cached_input_tokens
             attributes["gen_ai.usage.cache_creation.input_tokens"] = usage.cache_write_tokens
             attributes["gen_ai.usage.reasoning.output_tokens"] = usage.reasoning_tokens
-        if self._shows_content:
-            # Sources stand in it as the spans that were shown, not as their text.
-            messages = [
-                {"role": each.role, "parts": [part.model_dump() for part in each.parts]}
-                for each in prompt.snapshot.messages
-            ]
-            reply = {"role": "assistant", "parts": [{"type": "text", "content": completion.text}]}
-            attributes["gen_ai.input.messages"] = orjson.dumps(messages).decode()
-            attributes["gen_ai.output.messages"] = orjson.dumps([reply]).decode()
         return attributes
 
     def _trace(self, job_id: UUID, traceparent: str | None) -> tuple[int, SpanContext | None] | None:
@@ -180,9 +169,9 @@ def producer_of(traceparent: str | None) -> SpanContext | None:
     return context if context.is_valid and version != "ff" else None
 
 
-def open_spans(ratio: float, *, shows_content: bool) -> Spans:
+def open_spans(ratio: float) -> Spans:
     """Spans that go to the collector of ``OTEL_EXPORTER_OTLP_ENDPOINT``."""
-    return Spans(BatchSpanProcessor(OTLPSpanExporter()), ratio=ratio, shows_content=shows_content)
+    return Spans(BatchSpanProcessor(OTLPSpanExporter()), ratio=ratio)
 
 
 def _context(trace_id: int, span_id: bytes) -> SpanContext:
