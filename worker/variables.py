@@ -16,13 +16,7 @@ def secrets_in_files(names: Iterable[str]) -> dict[str, str]:
         if path := os.environ.get(f"{name}_FILE"):
             if os.environ.get(name):
                 raise ConfigurationError(f"{name} and {name}_FILE are both set; keep one of them")
-            try:
-                secrets[name] = _read(path)
-            except (OSError, UnicodeDecodeError) as error:
-                reason = getattr(error, "strerror", None) or "it is no text"
-                raise ConfigurationError(
-                    f"{name}_FILE names {path}, which can't be read ({reason}); correct the path or its rights"
-                ) from None
+            secrets[name] = _read_of(name, path)
             if not secrets[name]:
                 raise ConfigurationError(f"{name}_FILE names {path}, which is empty; write the value of {name} into it")
     return secrets
@@ -54,6 +48,12 @@ class Variables:
         except (KeyError, OSError, UnicodeDecodeError):
             return None
 
+    def require_files(self, names: Iterable[str]) -> None:
+        """Raises ``ConfigurationError`` for a variable among these whose file can't be read; an empty one has no value."""
+        for name in names:
+            if not self._environment.get(name) and (path := self._environment.get(f"{name}_FILE")):
+                _read_of(name, path)
+
     @property
     def secrets(self) -> frozenset[str]:
         """The values that nobody is shown: of each variable that is named as a secret is, and what a URL says before its host.
@@ -73,6 +73,16 @@ class Variables:
         except OSError:
             return None
         return status and (status.st_mtime_ns, status.st_ino)
+
+
+def _read_of(name: str, path: str) -> str:
+    try:
+        return _read(path)
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is no text"
+        raise ConfigurationError(
+            f"{name}_FILE names {path}, which can't be read ({reason}); correct the path or its rights"
+        ) from None
 
 
 def _read(path: str) -> str:

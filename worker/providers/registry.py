@@ -75,6 +75,8 @@ class ConfiguredProviders:
         self._settings = settings
         self._environment = Variables(environment)
         self._entries = {**BUILT_IN, **settings.providers}
+        # Else an answer would be a quote where a key is meant to be.
+        self._environment.require_files(self._key_variables)
         hide(self._environment.secrets | self._keys)
         self._built: dict[str, Provider] = {}
         self._stamps: dict[str, tuple[str, object]] = {}
@@ -120,11 +122,14 @@ class ConfiguredProviders:
         return self._settings.provider is not None
 
     @property
+    def _key_variables(self) -> set[str]:
+        variables = {vendor.key_variable for vendor in VENDORS.values()}
+        return variables | {entry.api_key_env for entry in self._entries.values() if entry.api_key_env}
+
+    @property
     def _keys(self) -> frozenset[str]:
         """Every key of a configured provider."""
-        variables = {vendor.key_variable for vendor in VENDORS.values()}
-        variables |= {entry.api_key_env for entry in self._entries.values() if entry.api_key_env}
-        return frozenset(key for name in variables if (key := self._environment.get(name)))
+        return frozenset(key for name in self._key_variables if (key := self._environment.get(name)))
 
     def import_ahead(self, *, answers: bool, judges: bool) -> None:
         """Imports the SDKs of the providers that are set, and their prices, before an event loop runs: it would stand still for a second.

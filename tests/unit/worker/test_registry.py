@@ -246,6 +246,11 @@ def test_prices_of_the_settings_go_before_the_tables_by_both_names_and_by_lane()
 def test_a_key_may_stand_in_a_file_and_a_new_one_is_taken_for_the_next_call(tmp_path: Path) -> None:
     file, other = tmp_path / "key", tmp_path / "other"
     environment = {"OPENAI_API_KEY_FILE": str(file)}
+    with pytest.raises(
+        ConfigurationError, match=r"OPENAI_API_KEY_FILE names .*key, which can't be read \(No such file"
+    ):
+        registry(environment)
+    file.write_text("\n")
     providers = registry(environment)
     assert (providers.default, providers.missing_key("openai")) == ("extractive", "OPENAI_API_KEY")
     file.write_text("sk-first-0123456789\n")
