@@ -84,8 +84,7 @@ class StateDirectory:
     def exclusive_use(self, seconds: float) -> Iterator[None]:
         """Makes the caller the only user; raises ``InUse`` when there still are others after ``seconds``."""
         refusal = InUse(
-            f"another nightdesk command is using {self.root} (a 'run', 'demo', 'up --foreground' or "
-            "'results --wait'): end it first, with Ctrl-C or SIGTERM"
+            f"another nightdesk command is using {self.root}, such as 'run' or 'serve': end it first, with Ctrl-C or SIGTERM"
         )
         with exclusive_lock(self.root / "use.lock", seconds, refusal):
             yield
