@@ -260,8 +260,8 @@ class Settings(BaseSettings):
     )
     check_timeout_s: Seconds = Field(
         default=CHECK_TIMEOUT_S,
-        description="seconds that a check may compute, before the judge is asked and after; then its process is ended, "
-        "the claims it did not get to stay `unchecked` and the job ends as partial",
+        description="seconds that a check may compute at its second try, after one of half a second of CPU; then its process is "
+        "ended, the claims it did not get to stay `unchecked` and the job ends as partial",
     )
     max_rescues: int = Field(
         default=MAX_RESCUES,

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from uuid import UUID
 
+import psycopg
 import pytest
 from psycopg import sql
 
@@ -15,7 +16,7 @@ from schemas.budget import TOTAL
 from schemas.states import JobState, Step
 from tasks.ports import ClosedAttempt, Leased, NewAttempt, Opened, Purpose, Submitter
 from tests.builders import closed_error, closed_ok, closed_unknown, make_answer, make_attempt, make_batch, to_check
-from tests.contract.situations import ACTOR, finish, open_one, state, submit_many, take, take_one, view
+from tests.contract.situations import ACTOR, HOUR, finish, open_one, state, submit_many, take, take_one, view
 from tests.databases import forget, on, say
 from tests.servers import Servers
 from worker.ledger.postgres import PostgresLedger
@@ -130,12 +131,16 @@ def test_calls_under_way_have_their_leases_again_before_another_worker_takes_the
         opened = calls(cluster.primary, job_ids)
 
         async def go_on() -> None:
-            async with PostgresLedger(url, connections=3, repeats=True) as ledger:
+            async with PostgresLedger(url, connections=3, repeats=True, lease_for=HOUR) as ledger:
                 attempts = [attempt for _, attempt in opened]
                 for _ in range(2):
                     await ledger.attempts.put_back(attempts)
                     assert await money(ledger, batch_id) == (2 * PRICE, 0)
                 assert await take(ledger, job_ids, worker="another") == []
+                with psycopg.connect(url) as connection:
+                    row = connection.execute("SELECT min(lease_until - nightdesk_now()) FROM job").fetchone()
+                assert row is not None
+                assert HOUR / 2 < row[0] <= HOUR, "as long as the worker's others"
                 assert await ledger.attempts.close_attempts([ok(*call) for call in opened]) == set(job_ids)
                 assert await money(ledger, batch_id) == (0, 2 * COST)
 

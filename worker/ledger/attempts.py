@@ -3,6 +3,7 @@
 import logging
 from collections import Counter, defaultdict
 from collections.abc import Collection, Sequence
+from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
@@ -18,7 +19,7 @@ from tasks.ports import (
     Opened,
 )
 from worker.ledger.budgets import HAS_ROOM_NOW, fund
-from worker.ledger.database import First, Store, arrays, columns_of
+from worker.ledger.database import Database, First, Store, arrays, columns_of
 from worker.ledger.packing import split_completion
 from worker.ledger.pages import lock_batches, lock_periods, pay_periods
 from worker.ledger.tenant_budgets import HAS_LINE, OWNERS_WITH_ROOM, Owner, fund_owner
@@ -60,7 +61,7 @@ log = logging.getLogger(__name__)
 
 # Its stages:
 #   input, window_now, leased_call     the calls to open; what forbids each: lease lost, answered, a call like it, window closed
-#   room ... fill                      the money of each batch and budget, and which calls fit into it, in order
+#   room ... allotment                 the money of each batch and budget, and which calls fit into it, in order
 #   allocation ... held_job            what fits; what does not, and whether its job waits for money
 #   started_job ... new_attempt        what is written for a call that fits; the last SELECT says what became of each
 _OPEN = (
@@ -118,29 +119,29 @@ WITH RECURSIVE input AS (
         + " AS has_line",
     )
     + """
-), contender AS (
+), candidate_call AS (
     SELECT o.*, o.needs_usd IS NULL AND o.purpose = 'generate' AND o.round = 0 AS is_new FROM leased_call o WHERE NOT (o.answered OR o.repeated OR o.duplicate OR o.closed)
 ), ceiling AS (
     -- Those of each call: of its batch, and of the periods of its tenant and of its key. Where a line waits for these, a new job joins
     -- it: else what the first one waits for would be taken by whoever comes. In a batch those that did not begin are held with it.
-    SELECT c.id, c.ord, c.reserve, r.id AS purse, r.usd, true AS of_batch, false AS of_key
-    FROM contender c JOIN room r ON r.id = c.batch_id WHERE c.reserve > 0 AND r.usd IS NOT NULL
+    SELECT c.id, c.ord, c.reserve, r.id AS ceiling_id, r.usd, true AS of_batch, false AS of_key
+    FROM candidate_call c JOIN room r ON r.id = c.batch_id WHERE c.reserve > 0 AND r.usd IS NOT NULL
     UNION ALL
     SELECT c.id, c.ord, c.reserve, p.id, CASE WHEN c.is_new AND p.has_line THEN 0 ELSE p.usd END, false, p.key_id IS NOT NULL
-    FROM contender c JOIN period p ON p.tenant = c.tenant AND (p.key_id IS NULL OR p.key_id = c.key_id) WHERE c.reserve > 0
-), short_purse AS (
-    SELECT purse, usd, row_number() OVER (ORDER BY purse) AS number
-    FROM ceiling GROUP BY purse, usd HAVING sum(reserve) > usd
-), rival AS (
+    FROM candidate_call c JOIN period p ON p.tenant = c.tenant AND (p.key_id IS NULL OR p.key_id = c.key_id) WHERE c.reserve > 0
+), short_ceiling AS (
+    SELECT ceiling_id, usd, row_number() OVER (ORDER BY ceiling_id) AS number
+    FROM ceiling GROUP BY ceiling_id, usd HAVING sum(reserve) > usd
+), competing_call AS (
     SELECT c.id, c.reserve, row_number() OVER (ORDER BY c.ord) AS place, array_agg(s.number) AS numbers,
            min(s.number) FILTER (WHERE c.of_batch) AS batch_number, array_agg(s.number) FILTER (WHERE c.of_key) AS key_numbers
-    FROM ceiling c JOIN short_purse s ON (s.purse, s.usd) = (c.purse, c.usd) GROUP BY c.id, c.ord, c.reserve
-), fill AS (
-    -- Where there is no room for all, one after the other, from all purses or none: what does not fit leaves its room to
+    FROM ceiling c JOIN short_ceiling s ON (s.ceiling_id, s.usd) = (c.ceiling_id, c.usd) GROUP BY c.id, c.ord, c.reserve
+), allotment AS (
+    -- Where there is no room for all, one after the other, from all ceilings or none: what does not fit leaves its room to
     -- the next.
-    SELECT 0::bigint AS place, NULL::uuid AS id, ARRAY(SELECT usd FROM short_purse ORDER BY number) AS rooms, false AS fits,
+    SELECT 0::bigint AS place, NULL::uuid AS id, ARRAY(SELECT usd FROM short_ceiling ORDER BY number) AS rooms, false AS fits,
            false AS fits_batch, false AS fits_key
-    WHERE EXISTS (SELECT FROM short_purse)
+    WHERE EXISTS (SELECT FROM short_ceiling)
     UNION ALL
     SELECT r.place, r.id,
            CASE WHEN e.fits THEN ARRAY(
@@ -148,14 +149,14 @@ WITH RECURSIVE input AS (
                FROM unnest(f.rooms) WITH ORDINALITY AS left_over(usd, n) ORDER BY n) ELSE f.rooms END,
            e.fits, r.batch_number IS NULL OR f.rooms[r.batch_number] >= r.reserve,
            NOT EXISTS (SELECT FROM unnest(r.key_numbers) AS n WHERE f.rooms[n] < r.reserve)
-    FROM fill f JOIN rival r ON r.place = f.place + 1
+    FROM allotment f JOIN competing_call r ON r.place = f.place + 1
     CROSS JOIN LATERAL (SELECT NOT EXISTS (
         SELECT FROM unnest(r.numbers) AS n WHERE f.rooms[n] < r.reserve) AS fits) e
 ), allocation AS (
     SELECT a.*, coalesce(f.fits, true) AS fits, coalesce(f.fits_batch, true) AS fits_batch,
            coalesce(f.fits_key, true) AS fits_key
-    FROM contender a LEFT JOIN fill f ON f.id = a.id
-), refusal AS (
+    FROM candidate_call a LEFT JOIN allotment f ON f.id = a.id
+), refused_call AS (
     -- A second round has an answer already: its worker goes on with that one. So it does without a call that is not required.
     SELECT f.* FROM allocation f
     WHERE NOT f.fits AND f.required AND f.purpose IN ('generate', 'judge')
@@ -167,10 +168,10 @@ WITH RECURSIVE input AS (
            reserve AS needs_usd,
            nightdesk_now() AS scheduled_at, ARRAY(
                -- The budgets that refused it; one that is over bounds nothing any more.
-               SELECT p.budget_id FROM fill f CROSS JOIN short_purse s
-               JOIN ceiling c ON c.id = f.id AND (c.purse, c.usd) = (s.purse, s.usd) JOIN period p ON p.id = c.purse
+               SELECT p.budget_id FROM allotment f CROSS JOIN short_ceiling s
+               JOIN ceiling c ON c.id = f.id AND (c.ceiling_id, c.usd) = (s.ceiling_id, s.usd) JOIN period p ON p.id = c.ceiling_id
                WHERE f.id = r.id AND f.rooms[s.number] < c.reserve AND p.ends_at > nightdesk_now()) AS short_of
-    FROM refusal r
+    FROM refused_call r
     UNION ALL
     -- Outside of the window of its batch a job waits for the next one.
     SELECT DISTINCT job_id, NULL, NULL::numeric, opens_at, NULL::uuid[] FROM leased_call
@@ -200,11 +201,11 @@ WITH RECURSIVE input AS (
     WHERE b.id = s.batch_id AND (s.usd > 0 OR s.least_usd IS NOT NULL)
 ), period_reservation AS (
     UPDATE budget_period p SET reserved_usd = p.reserved_usd + s.usd, short = p.short OR s.refused
-    FROM (SELECT c.purse, coalesce(sum(c.reserve) FILTER (WHERE a.fits), 0) AS usd,
+    FROM (SELECT c.ceiling_id, coalesce(sum(c.reserve) FILTER (WHERE a.fits), 0) AS usd,
                  bool_or(a.job_id IN (SELECT id FROM held_job WHERE held_reason IN ('key_budget', 'tenant_budget')))
-                     AND c.purse IN (SELECT purse FROM short_purse) AS refused
-          FROM ceiling c JOIN allocation a ON a.id = c.id WHERE NOT c.of_batch GROUP BY c.purse) s
-    WHERE p.id = s.purse AND (s.usd > 0 OR s.refused)
+                     AND c.ceiling_id IN (SELECT ceiling_id FROM short_ceiling) AS refused
+          FROM ceiling c JOIN allocation a ON a.id = c.id WHERE NOT c.of_batch GROUP BY c.ceiling_id) s
+    WHERE p.id = s.ceiling_id AND (s.usd > 0 OR s.refused)
 ), new_attempt AS (
     INSERT INTO attempt (id, job_id, run, round, purpose, number, lane, provider, model, request_hash, lease_token,
                          reserved_usd, share_key, budget_periods)
@@ -319,7 +320,7 @@ WITH input AS (
                            ELSE j.lease_token END,
         lease_until = CASE WHEN m.moves AND NOT m.keeps THEN NULL
                            -- To end the job at once; nobody renews this lease.
-                           WHEN m.moves AND m.leases THEN nightdesk_now() + interval '60 seconds'
+                           WHEN m.moves AND m.leases THEN nightdesk_now() + %(lease_for)s
                            ELSE j.lease_until END,
         worker = CASE WHEN m.moves AND NOT m.keeps THEN NULL ELSE j.worker END
     FROM settlement m
@@ -389,7 +390,7 @@ WITH input AS (
                SELECT p.id FROM period p WHERE p.tenant = d.tenant AND (p.key_id IS NULL OR p.key_id = d.key_id)), '{}') END
     FROM lost_attempt d
 )
-UPDATE job j SET state = 'running', lease_token = d.token, lease_until = nightdesk_now() + interval '60 seconds',
+UPDATE job j SET state = 'running', lease_token = d.token, lease_until = nightdesk_now() + %(lease_for)s,
                  worker = %(worker)s, started_at = coalesce(j.started_at, nightdesk_now())
 FROM (SELECT DISTINCT ON (job_id) job_id, token FROM lost_attempt WHERE leases ORDER BY job_id, id) d WHERE j.id = d.job_id
 """
@@ -402,7 +403,11 @@ WHERE EXISTS (SELECT FROM batch WHERE id = d.batch_id) AND NOT EXISTS (SELECT FR
 
 
 class PostgresAttempts(Store):
-    """Attempts as one statement for opening and one for closing."""
+    """Attempts as one statement for opening and one for closing; ``lease_for`` is how long a lease lasts that a close begins."""
+
+    def __init__(self, database: Database, lease_for: timedelta) -> None:
+        super().__init__(database)
+        self._lease_for = lease_for
 
     async def open_attempts(self, attempts: Sequence[NewAttempt]) -> list[Opened]:
         """Write attempts before their calls; one status per attempt, in order. Reserves budget in the same statement.
@@ -438,10 +443,10 @@ class PostgresAttempts(Store):
         owners: set[Owner] = set()
         unknown: list[ClosedAttempt] = []
         for wave in _one_per_job(closed):
-            rows = await self._db.rows(_CLOSE, _closing_columns(wave))
+            rows = await self._db.rows(_CLOSE, self._closing(wave))
             if missing := _without_attempt(wave, rows):
-                first = _putting_back([item.opening for item in missing if item.opening is not None])
-                again = await self._db.rows(_CLOSE, _closing_columns(missing), first=first)
+                first = self._putting_back([item.opening for item in missing if item.opening is not None])
+                again = await self._db.rows(_CLOSE, self._closing(missing), first=first)
                 unknown += _without_attempt(missing, again)
                 rows += again
             for row in rows:
@@ -461,7 +466,7 @@ class PostgresAttempts(Store):
         Known attempts stay as they are; those of unknown jobs are passed over. No budget refuses them: the calls were made.
         """
         if attempts:
-            await self._db.rows(*_putting_back(attempts))
+            await self._db.rows(*self._putting_back(attempts))
 
     async def _lost(self, unknown: Sequence[ClosedAttempt]) -> list[ClosedAttempt]:
         """Paid calls among those without an attempt whose jobs nobody deleted: a deleted job leaves its batch."""
@@ -477,6 +482,13 @@ class PostgresAttempts(Store):
         if deleted:
             log.warning("what came of %d calls is dropped: their jobs were deleted", len(deleted))
         return [item for item in paid if item.id not in deleted]
+
+    def _closing(self, closed: Sequence[ClosedAttempt]) -> dict[str, Any]:
+        return {**_closing_columns(closed), "lease_for": self._lease_for}
+
+    def _putting_back(self, attempts: Sequence[NewAttempt]) -> First:
+        columns = {**attempt_columns(attempts), **arrays(attempts, "reserved_usd")}
+        return _PUT_BACK, {**columns, "worker": worker_name(), "lease_for": self._lease_for}
 
     async def _fund(self, batch_ids: Collection[UUID], owners: Collection[Owner]) -> None:
         try:
@@ -500,10 +512,6 @@ def _without_attempt(closed: Sequence[ClosedAttempt], rows: Sequence[Any]) -> li
 
 def _log_lost(lost: Sequence[ClosedAttempt]) -> None:
     log.critical("the ledger knows nothing of %d paid calls: %s", len(lost), ", ".join(str(item.id) for item in lost))
-
-
-def _putting_back(attempts: Sequence[NewAttempt]) -> First:
-    return _PUT_BACK, {**attempt_columns(attempts), **arrays(attempts, "reserved_usd"), "worker": worker_name()}
 
 
 def _one_per_job(closed: Sequence[ClosedAttempt]) -> Collection[list[ClosedAttempt]]:

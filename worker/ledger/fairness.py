@@ -40,7 +40,7 @@ WITH RECURSIVE level AS (
     ) n
 ), latest_turn AS MATERIALIZED (
     SELECT priority, max(turn) AS turn FROM tenant_turn WHERE line = %(line)s GROUP BY priority
-), contender AS MATERIALIZED (
+), waiting_tenant AS MATERIALIZED (
     SELECT c.*, c.begins - min(c.begins) OVER level AS lag, count(*) OVER level AS rivals
     FROM (
         SELECT t.priority, t.tenant, s.share, coalesce(greatest(n.turn, o.turn + 1 / s.share), 0) AS begins
@@ -56,7 +56,7 @@ WITH RECURSIVE level AS (
     CROSS JOIN LATERAL (
         SELECT (%(limit)s - l.above + sum(c.lag * c.share)) / sum(c.share) AS turns, min(c.share) AS least,
                max(c.lag) AS last
-        FROM contender c WHERE c.priority = l.priority
+        FROM waiting_tenant c WHERE c.priority = l.priority
     ) s
     ORDER BY l.priority LIMIT 1
 ), reach AS (
@@ -66,7 +66,7 @@ WITH RECURSIVE level AS (
     FROM reach e
     CROSS JOIN LATERAL (
         SELECT sum(r.jobs)::bigint AS jobs
-        FROM contender c
+        FROM waiting_tenant c
         CROSS JOIN LATERAL (
             SELECT count(*) AS jobs
             FROM (SELECT {_READY} AND j.priority = c.priority AND j.tenant = c.tenant
@@ -78,7 +78,7 @@ WITH RECURSIVE level AS (
 ), fair AS (
     SELECT n.id, n.priority, n.available_at,
            row_number() OVER (ORDER BY n.priority DESC, n.turn, n.deadline NULLS LAST, n.id) AS place
-    FROM contender c
+    FROM waiting_tenant c
     CROSS JOIN (SELECT e.priority, e.room, max(e.turns) AS turns FROM reach e GROUP BY 1, 2) b
     CROSS JOIN LATERAL (
         SELECT i.id, i.priority, i.deadline, i.available_at,
@@ -128,7 +128,7 @@ kept_turn AS (
     INSERT INTO tenant_turn AS t (line, priority, tenant, turn)
     SELECT %(line)s, c.priority, c.tenant, c.begins + (n.jobs - 1) / c.share
     FROM (SELECT priority, tenant, count(*) AS jobs FROM {jobs} GROUP BY priority, tenant) n
-    JOIN contender c ON c.priority = n.priority AND c.tenant = n.tenant
+    JOIN waiting_tenant c ON c.priority = n.priority AND c.tenant = n.tenant
     WHERE c.rivals > 1
     -- In one order, so that two leases wait for each other, and never in a circle.
     ORDER BY c.priority, c.tenant

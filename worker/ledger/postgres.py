@@ -1,6 +1,7 @@
 """The ledger over PostgreSQL: the stores of the port and those that only the worker needs, over one ``Database``."""
 
 from collections.abc import Mapping
+from datetime import timedelta
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Self
 from uuid import UUID
@@ -41,8 +42,8 @@ if TYPE_CHECKING:
         viewer_sessions,
     )
 
-_WITH_SHARES = {"queue", "duties"}
-"""Stores that know the weights of tenants."""
+_KNOWING = {"queue": "_shares", "duties": "_shares", "attempts": "_lease_for"}
+"""Stores that know more than the database, and what."""
 
 
 class PostgresLedger:
@@ -90,6 +91,7 @@ class PostgresLedger:
         *,
         connections: int = 4,
         tenant_shares: Mapping[str, float] | None = None,
+        lease_for: timedelta = timedelta(seconds=60),
         statement_s: float = STATEMENT_S,
         patience_s: float | None = None,
         outage: Outage | None = None,
@@ -110,6 +112,7 @@ class PostgresLedger:
             database = WatchedDatabase(database_url, outage, **options)
         self._database = database
         self._shares = shares_document(tenant_shares or {})
+        self._lease_for = lease_for
 
     async def open(self) -> None:
         """Connect and refuse a database of another schema; raises ``LedgerUnavailable``, ``SchemaMismatch``."""
@@ -154,7 +157,7 @@ class PostgresLedger:
             module, _, store_class = PostgresLedger.__annotations__.get(name, "").rpartition(".")
             if not module:
                 raise AttributeError(f"a ledger has no store {name!r}")
-            arguments = [self._database, *([self._shares] if name in _WITH_SHARES else ())]
+            arguments = [self._database, *([getattr(self, _KNOWING[name])] if name in _KNOWING else ())]
             store = getattr(import_module(module), store_class)(*arguments)
             vars(self)[name] = store
             return store

@@ -112,7 +112,7 @@ fitting_job AS (
               j.replay_of
 )"""
 
-_LEASE_HINTED = (
+_LEASE_NAMED = (
     """
 WITH locked_job AS (
     SELECT id, priority, request_bytes, rescues FROM job
@@ -128,7 +128,7 @@ WITH locked_job AS (
     + LEASED_JOBS
 )
 
-_LEASE_UNHINTED = (
+_LEASE_NEXT = (
     FAIR_ORDER
     + """,
 candidate AS (
@@ -265,7 +265,7 @@ class PostgresQueue(Queue):
         room: LeaseRoom | None = None,
         unread: bool = False,
     ) -> Sequence[Lease]:
-        """Take up to ``limit`` available jobs of a step: those among ``ids``, or by priority when ids is None.
+        """Take up to ``limit`` available jobs of a step: those among ``ids``, or the next by ``FAIR_ORDER`` when ids is None.
 
         Skips jobs that others hold, that are not available, or are past their deadline; takes no more than ``room`` allows.
         A job whose row can't be read fails at once (``fail_unreadable``), and is left out; with ``unread`` another process reads them.
@@ -301,13 +301,13 @@ class PostgresQueue(Queue):
         while True:
             try:
                 if ids is None:
-                    return await self._db.rows(_LEASE_UNHINTED, parameters)
-                return await self._db.rows(_LEASE_HINTED, {**parameters, "ids": list(ids)})
+                    return await self._db.rows(_LEASE_NEXT, parameters)
+                return await self._db.rows(_LEASE_NAMED, {**parameters, "ids": list(ids)})
             except Exception as error:
                 if not row_at_fault(error):
                     raise
                 chosen = ids or await self._db.column(FAIR_IDS, parameters)
-                bad = await quarantine_bad(self._db, chosen, _LEASE_HINTED, parameters)
+                bad = await quarantine_bad(self._db, chosen, _LEASE_NAMED, parameters)
                 if not bad:
                     raise
                 ids = None if ids is None else [job_id for job_id in ids if job_id not in bad]

@@ -206,6 +206,7 @@ class WorkerRuntime:
             PostgresLedger(
                 self._database_url,
                 tenant_shares=self._settings.tenant_shares,
+                lease_for=self._settings.lease_for,
                 statement_s=HOT_S,
                 repeats=True,
                 admit=self._continuity.admit,
@@ -355,7 +356,7 @@ class WorkerRuntime:
             worker=worker_name(),
             lease_for=settings.lease_for,
             queue=self._ledger.queue,
-            keeper=self._renewer.leases,
+            leases=self._renewer.leases,
             run=work.run,
             load=Load(settings.max_bytes_in_flight // len(self._steps), self._suspicion),
             urgent_workers=self._urgent_workers,

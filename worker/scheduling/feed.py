@@ -66,7 +66,7 @@ class Feed:
         worker: name of this worker in leases.
         lease_for: time of a lease.
         queue: lends the jobs.
-        keeper: renews their leases.
+        leases: those that this process holds.
         run: takes a job through the step.
         permitted: how many more jobs may wait for permits; None: any number.
         waits: tells by its id whether a job waits for a permit now.
@@ -83,7 +83,7 @@ class Feed:
         worker: str,
         lease_for: timedelta,
         queue: PostgresQueue,
-        keeper: HeldLeases,
+        leases: HeldLeases,
         run: Run,
         permitted: Callable[[], Room | None] = lambda: None,
         waits: Callable[[UUID], bool] = lambda _: False,
@@ -98,7 +98,7 @@ class Feed:
         self._worker = worker
         self._lease_for = lease_for
         self._queue = queue
-        self._keeper = keeper
+        self._leases = leases
         self._run = run
         self._permitted = permitted
         self._waits = waits
@@ -223,13 +223,13 @@ class Feed:
         task = asyncio.get_running_loop().create_task(self._run_one(job), name=f"{self.step} {job.job_id}")
         self._running[task] = job
         task.add_done_callback(self._ended)
-        self._keeper.hold(_key(job), task.cancel)
+        self._leases.hold(_key(job), task.cancel)
 
     async def _run_one(self, job: Lease) -> None:
         try:
             await self._run(job)
         finally:
-            self._keeper.release(_key(job))
+            self._leases.release(_key(job))
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         job = self._running.pop(task)

@@ -52,7 +52,7 @@ class Works:
             self.gate.set()
         self.feed = Feed(
             Step.GENERATE, slots=slots, worker="w", lease_for=timedelta(seconds=60), queue=self.ledger.queue,
-            keeper=self.keeper, run=self._run, **options,
+            leases=self.keeper, run=self._run, **options,
         )  # fmt: skip
 
     async def _run(self, job: Lease) -> None:
