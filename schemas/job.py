@@ -84,7 +84,7 @@ class GenerationConfig(Submitted):
     output_format: OutputFormat = Field(default=OutputFormat.MARKDOWN, description="shape of the rendered answer")
     citation_style: Annotated[CitationStyle | str, Field(union_mode="left_to_right")] = Field(
         default=CitationStyle.NUMBERED,
-        description="source, numbered, inline, footnote, endnote, or a marker of your own with {index} or {title}: '({index})'",
+        description=f"{', '.join(CitationStyle)}, or a marker of your own with {{index}} or {{title}}: '({{index}})'",
     )
     include_citations: bool = Field(default=True, description="show citation markers in the answer")
     min_citations: int = Field(

@@ -45,6 +45,15 @@ class Outcome(StrEnum):
     REJECTED = "rejected"
     REFUSED = "refused"
 
+    @property
+    def has_answer(self) -> bool:
+        """True where the text is an answer, and not a sentence that says why there is none."""
+        match self:
+            case Outcome.ANSWERED | Outcome.UNVERIFIED | Outcome.PARTIAL:
+                return True
+            case Outcome.ABSTAINED | Outcome.NO_EVIDENCE | Outcome.REJECTED | Outcome.REFUSED:
+                return False
+
 
 class HeldReason(StrEnum):
     """The reason that a scheduled job waits for more than its time."""

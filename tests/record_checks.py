@@ -1,5 +1,7 @@
 """The gate that every generated record must pass, whatever was asked for: four layers, then snapshot and timings."""
 
+from typing import assert_never
+
 from schemas.generation import CitationStyle, OutputFormat
 from schemas.job import JobRequest
 from schemas.record import GenerationRecord, JobResult, RecordStatus
@@ -59,13 +61,19 @@ def assert_marker(marker: str, rank: int, style: CitationStyle, output_format: O
     """A marker looks as its style says."""
     if output_format is OutputFormat.JSON:
         assert marker == str(rank)
-    elif style is CitationStyle.INLINE:
-        assert marker.startswith("(Source: ")
-        assert marker.endswith(")")
-    elif style is CitationStyle.FOOTNOTE:
-        assert marker == str(rank).translate(str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹"))
-    else:
-        assert marker == (f"[Source {rank}]" if style is CitationStyle.SOURCE else f"[{rank}]")
+        return
+    match style:
+        case CitationStyle.INLINE:
+            assert marker.startswith("(Source: ")
+            assert marker.endswith(")")
+        case CitationStyle.FOOTNOTE:
+            assert marker == str(rank).translate(str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹"))
+        case CitationStyle.SOURCE:
+            assert marker == f"[Source {rank}]"
+        case CitationStyle.NUMBERED | CitationStyle.ENDNOTE:
+            assert marker == f"[{rank}]"
+        case _:
+            assert_never(style)
 
 
 def _assert_snapshot(record: GenerationRecord, request: JobRequest) -> None:

@@ -301,7 +301,7 @@ class Decider:
         return own.kind is not Kind.DATE or (_range_of(self._claim, own) is None and not _is_beyond(own, *ends))
 
     def _follows(self, fact: Fact, factors: Sequence[float] = FACTORS) -> bool:
-        """Tells whether a number is the sum, difference, product or share of two remaining, or nearly one of them."""
+        """Tells whether a number is the sum, difference, product or share of two other numbers, or nearly one of them."""
         targets, is_date = _values_of(fact), fact.kind is Kind.DATE
         listed = [value for other in self._numbers for value in _values_of(other) if value]
         if is_date:

@@ -22,8 +22,10 @@ TIERS = {
     Outcome.PARTIAL: 2,
     Outcome.ABSTAINED: 1,
     Outcome.NO_EVIDENCE: 1,
+    Outcome.REJECTED: 0,
+    Outcome.REFUSED: 0,
 }
-"""Order of the outcomes; all others, and a job without one, are below: no answer is shown, or none came."""
+"""Order of the outcomes; a job without one is as the last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +45,7 @@ class Merit:
         claims = sum(count for verdict, count in counts.items() if verdict is not Verdict.NOT_CHECKABLE)
         return cls(
             outcome=view.ending,
-            tier=TIERS.get(view.outcome, 0) if view.outcome is not None else 0,
+            tier=TIERS[view.outcome] if view.outcome is not None else 0,
             support=counts.get(Verdict.SUPPORTED, 0) / claims if claims else 0.0,
             cost_usd=view.cost_usd,
         )

@@ -4,7 +4,7 @@ from schemas.generation import OutputFormat, Style
 from schemas.grounding import Claim, Verdict
 from schemas.job import JobRequest
 from schemas.record import GenerationRecord, JobResult
-from schemas.states import JobState, Outcome
+from schemas.states import JobState
 from tasks.answers.layouts import Extras
 from tasks.answers.postprocess import Processed, rerender
 from tasks.answers.rendered import Rendered
@@ -13,9 +13,6 @@ from tasks.policy.outcome import with_appendix
 from tasks.ports import JobView
 from tasks.results import result_of
 from tasks.text.sentences import Span
-
-RENDERED = frozenset({Outcome.ANSWERED, Outcome.UNVERIFIED, Outcome.PARTIAL})
-"""Outcomes with a rendered answer; the other outcomes have fixed texts."""
 
 
 def restyle(
@@ -39,7 +36,7 @@ def restyle(
         with_confidence: adds a line with the confidence, or with the answer quality if there is no confidence.
     """
     result, record = result_of(view), view.record
-    if record is None or view.outcome not in RENDERED:
+    if record is None or view.outcome is None or not view.outcome.has_answer:
         return _in_format(result, view, output_format)
     if view.request.check_only:
         return _with_warning(result, "a supplied answer stays unchanged and is not rendered in another style")

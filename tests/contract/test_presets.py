@@ -8,7 +8,7 @@ import pytest
 
 from schemas.failure import FailureKind
 from schemas.generation import AnswerProtocol
-from schemas.job import JobRequest
+from schemas.job import JobRequest, Sampling
 from schemas.model_call import FinishReason
 from tasks.answers.postprocess import postprocess
 from tasks.errors import ConfigurationError
@@ -19,7 +19,7 @@ from tests.stub.server import Stub
 from worker.providers.registry import ConfiguredProviders
 from worker.settings import Settings
 
-EVERYTHING = {
+EVERYTHING: dict[str, Any] = {
     "temperature": 0.2,
     "reasoning_effort": "low",
     "sampling": {
@@ -39,6 +39,7 @@ SEGMENTS, NATIVE, MARKERS = AnswerProtocol.SEGMENTS, AnswerProtocol.NATIVE, Answ
 
 def preset(name: str, stub: Stub, **more: Any) -> Provider:
     """A preset as it is, but for its address (and a key for that address)."""
+    assert EVERYTHING["sampling"].keys() == Sampling.model_fields.keys(), "a new parameter needs a value here"
     settings = {"preset": name, "base_url": f"{stub.url}/v1", "model": "m", "api_key_env": "MINE", **more}
     return ConfiguredProviders(Settings(providers={name: settings}), {"MINE": KEY}).get(name)  # type: ignore[dict-item]
 

@@ -1,17 +1,22 @@
 """The migrated database is the one the code describes, and a wrong one is refused with the remedy."""
 
 import asyncio
+import re
 import shutil
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from enum import StrEnum
 from pathlib import Path
 
 import psycopg
 import pytest
 from sqlalchemy.exc import DBAPIError
 
-from schemas.record import GenerationRecord
+from schemas.access import Role
+from schemas.record import GenerationRecord, RecordStatus
+from schemas.states import HeldReason, JobState, Outcome, Step
 from tasks.errors import LedgerUnavailable, SchemaMismatch
+from tasks.ports import Purpose
 from tests.databases import new_database
 from tests.deadlines import until
 from tests.deployment import KUBERNETES, objects_of
@@ -57,6 +62,27 @@ def test_statements_know_the_columns_of_the_record_and_these_are_its_fields(data
 
     assert [*RECORD_COLUMNS.items(), ("attempt_id", "uuid"), ("frame", "bytea")] == rows
     assert {*RECORD_COLUMNS} == {*GenerationRecord.model_fields}
+
+
+@pytest.mark.parametrize(
+    ("constraint", "kind"),
+    [
+        ("job_state_known", JobState),
+        ("job_step_known", Step),
+        ("job_outcome_known", Outcome),
+        ("job_held_reason_known", HeldReason),
+        ("attempt_purpose_known", Purpose),
+        ("generation_record_status_known", RecordStatus),
+        ("api_key_role_known", Role),
+    ],
+)
+def test_tables_know_each_word_of_an_enumeration(database_url: str, constraint: str, kind: type[StrEnum]) -> None:
+    with psycopg.connect(database_url) as connection:
+        row = connection.execute(
+            "SELECT pg_get_constraintdef(oid) FROM pg_constraint WHERE conname = %s", [constraint]
+        ).fetchone()
+    assert row is not None
+    assert set(re.findall(r"'(\w+)'", row[0])) == set(kind), "a new word needs a migration"
 
 
 def test_the_autoscaler_asks_what_the_tables_answer(database_url: str) -> None:

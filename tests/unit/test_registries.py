@@ -1,18 +1,22 @@
 """Tables by the members of an enumeration: a new member has its row in each, or the table says what holds without one."""
 
 import pkgutil
+import re
 from collections.abc import Iterator, Mapping
 from enum import Enum
 from importlib import import_module
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import docs
 import schemas
 import tasks
 import worker
 from docs.formats import FORMATS
 from schemas.generation import OutputFormat
-from schemas.states import FINAL_STATES, JobState, Outcome
+from schemas.states import FINAL_STATES, HeldReason, JobState, Outcome
+from worker.operations import report_page
 from worker.operations.report_page import ENDINGS
 
 PARTIAL = {
@@ -20,7 +24,6 @@ PARTIAL = {
     "schemas.generation.WINDOWS": "lanes in the background",
     "tasks.grounding.CHECKERS": "layers that compute here, without a model",
     "tasks.grounding.MISSING": "layers that may be absent",
-    "tasks.policy.comparison.TIERS": "outcomes with an answer for the reader; all others are below",
     "tasks.policy.outcome._LABELS": "verdicts of which a reader is told",
     "worker.doctor.environment.ORIGINS": "revisions that this version does not know",
     "worker.http.response_document._CODES": "causes that the API of OpenAI has a code for",
@@ -74,4 +77,14 @@ def test_each_table_by_an_enumeration_has_each_member() -> None:
 
 def test_each_ending_has_its_place_in_the_report_and_each_format_its_lines_in_the_docs() -> None:
     assert set(ENDINGS) == set(Outcome) | (FINAL_STATES - {JobState.COMPLETED})
+    style = (Path(report_page.__file__).parent / "report.css.j2").read_text(encoding="utf-8")
+    drawn = {
+        name for name in ENDINGS if style.count(f"--{name}:#") == 2 and f"rect.{name}{{fill:var(--{name})}}" in style
+    }
+    assert drawn == set(ENDINGS), "a colour by light and one by dark"
     assert FORMATS.keys() == set(OutputFormat) - {OutputFormat.AUTO}
+
+
+def test_each_hold_is_told_with_what_ends_it() -> None:
+    holds = (Path(docs.__file__).parent / "operate.md").read_text(encoding="utf-8").partition("## Holds")[2]
+    assert set(re.findall(r"^\| `(\w+)` \|", holds.partition("\n## ")[0], re.MULTILINE)) == set(HeldReason)

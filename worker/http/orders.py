@@ -1,7 +1,7 @@
 """The routes of orders to what is accepted already: cancel, pause and resume a batch, run jobs again; the viewer gives the same."""
 
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Literal
 from uuid import UUID
 
 from fastapi import APIRouter, Query
@@ -21,6 +21,9 @@ from worker.operations.operator import JobPages, Operator
 
 router = APIRouter(prefix="/v1", tags=["orders"])
 
+Word = Literal["cancel", "pause", "resume", "retry"]
+"""What may be done to a batch."""
+
 
 def going_on(model: type[BaseModel], *codes: int) -> dict[int | str, dict[str, object]]:
     """The answers to an order beside its success, for the OpenAPI document."""
@@ -28,7 +31,7 @@ def going_on(model: type[BaseModel], *codes: int) -> dict[int | str, dict[str, o
 
 
 async def order_batch(
-    word: str, service: Service, caller: Caller, batch_id: UUID, causes: Sequence[FailureKind] = ()
+    word: Word, service: Service, caller: Caller, batch_id: UUID, causes: Sequence[FailureKind] = ()
 ) -> int | None:
     """Cancels, pauses, resumes or retries a batch; returns the number of its jobs that this changed, None while it goes on."""
 
@@ -41,7 +44,8 @@ async def order_batch(
                 return await job_changes.pause(operator, batch_id, pages)
             case "resume":
                 return await job_changes.release(operator, batch_id, pages, reasons=[HeldReason.BATCH_PAUSED])
-        return len(await job_changes.retry(operator, [batch_id], pages, causes=causes))
+            case "retry":
+                return len(await job_changes.retry(operator, [batch_id], pages, causes=causes))
 
     return await service.operate(caller, order)
 

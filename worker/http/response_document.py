@@ -38,13 +38,9 @@ _CODES = {
 }
 
 
-_WITHOUT_ANSWER = frozenset({Outcome.ABSTAINED, Outcome.NO_EVIDENCE, Outcome.REJECTED, Outcome.REFUSED})
-"""Outcomes that say why there is no answer: a caller that asked for an object gets a refusal, and none of its own form."""
-
-
 def _unmet(view: JobView, result: JobResult) -> tuple[str, ...]:
     """The faults of the object of an answer, where one was asked for; a client would take prose for it, and fail elsewhere."""
-    if result.outcome is None or result.outcome in _WITHOUT_ANSWER:
+    if result.outcome is None or not result.outcome.has_answer:
         return ()
     return violations(view.request.config, result.structured)
 
@@ -127,7 +123,8 @@ def item_of(view: JobView, result: JobResult) -> dict[str, Any]:
 def part_of(view: JobView, result: JobResult) -> dict[str, Any]:
     """The answer as the part of a message: a text with annotations, the object that was asked for, or a refusal."""
     has_schema = view.request.config.output_schema is not None
-    if result.outcome is Outcome.REFUSED or (has_schema and result.outcome in _WITHOUT_ANSWER):
+    # A caller that asked for an object gets a refusal, and none of its own form.
+    if result.outcome is Outcome.REFUSED or (has_schema and result.outcome and not result.outcome.has_answer):
         return {"type": "refusal", "refusal": result.response}
     if result.structured is not None:
         text = orjson.dumps(result.structured).decode()

@@ -18,7 +18,7 @@ ENDINGS = (
     *Outcome,
     *(JobState.FAILED, JobState.CANCELLED, JobState.EXPIRED),
 )
-"""In the order of the colours and of the columns."""
+"""In the order of the colours (report.css.j2) and of the columns."""
 
 HEIGHT = 100.0
 WIDTH = 100.0
@@ -88,6 +88,7 @@ def page(document: dict[str, Any]) -> str:
         word=word,
     )
     style, _, _ = environment.loader.get_source(environment, "report.css.j2")  # type: ignore[union-attr]
+    status = BatchStatus.model_validate(document["status"])
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     return environment.get_template("report.html.j2").render(
         **document,
@@ -95,9 +96,10 @@ def page(document: dict[str, Any]) -> str:
         # Nothing but this style applies, whatever a source or an answer brings along.
         policy=f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'",
         endings=_endings(document["status"]),
+        final=status.final,
         throughput_plot=_throughput(document),
         score_plots=[plot for name in ("grounding", "decided") if (plot := _scores(name, document["scores"]))],
-        spent=spent_of(BatchStatus.model_validate(document["status"])),
+        spent=spent_of(status),
     )
 
 

@@ -83,8 +83,8 @@ class OpenAIAdapter(StreamingAdapter):
 
 _BY_MODEL = frozenset({"temperature", "top_p", "presence_penalty", "frequency_penalty"})
 """Sampling parameters that models which reason refuse."""
-_OF_RESPONSES: dict[str, None] = {"temperature": None, "top_p": None}
-"""Sampling parameters of the Responses API; it has no others, so there is nothing against these."""
+_OF_RESPONSES = frozenset({"temperature", "top_p"})
+"""The sampling parameters that the Responses API has."""
 
 
 def add_sampling(draft: Draft, config: GenerationConfig, model: str, problem_of: Callable[[str], str | None]) -> None:
@@ -183,7 +183,10 @@ class OpenAI(OpenAIAdapter):
         if config.reasoning_effort is not None:
             draft.parameters["reasoning"] = {"effort": config.reasoning_effort}
         add_sampling(
-            draft, config, model, lambda name: _OF_RESPONSES.get(name, "the Responses API has no such parameter")
+            draft,
+            config,
+            model,
+            lambda name: None if name in _OF_RESPONSES else "the Responses API has no such parameter",
         )
         if (schema := prompt.reply_schema) is not None and self.target.json_schema:
             strict = is_strict(schema)

@@ -16,7 +16,7 @@ from tests.lent_ledger import LentLedger
 
 
 def merit(outcome: Outcome, support: float = 1.0, cost: str | None = "0.01") -> Merit:
-    return Merit(outcome.value, TIERS.get(outcome, 0), support, None if cost is None else Decimal(cost))
+    return Merit(outcome.value, TIERS[outcome], support, None if cost is None else Decimal(cost))
 
 
 @pytest.mark.parametrize(

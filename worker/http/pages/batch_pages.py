@@ -98,11 +98,8 @@ class Progress:
     @property
     def endings(self) -> list[tuple[str, int]]:
         """Jobs by outcome, then by state where they have none."""
-        counts = [(outcome.value, self.status.outcomes.get(outcome, 0)) for outcome in Outcome]
-        counts += [
-            (state.value, self.status.states.get(state, 0)) for state in JobState if state is not JobState.COMPLETED
-        ]
-        return [(name, count) for name, count in counts if count]
+        counts = dict[str, int]((*self.status.outcomes.items(), *self.status.states.items()))
+        return [(name.value, count) for name in ENDINGS if (count := counts.get(name))]
 
 
 @router.get("/batches/{batch_id}")

@@ -2,7 +2,6 @@
 
 from collections.abc import Collection
 from decimal import Decimal
-from typing import Literal
 from uuid import UUID
 
 from fastapi import APIRouter
@@ -15,7 +14,7 @@ from schemas.states import FINAL_STATES
 from tasks.errors import InputError
 from tasks.ports import HintKey, Turn
 from worker.http.dependencies import OwnBatch, OwnJob, ServiceOf
-from worker.http.orders import order_batch, retry_job
+from worker.http.orders import Word, order_batch, retry_job
 from worker.http.pages.visitors import Form, Judgement, Order, PageRoute
 from worker.http.problems import Problem, invalid
 from worker.ledger.postgres import PostgresLedger
@@ -123,9 +122,7 @@ async def retry(service: ServiceOf, order: Order, job: OwnJob) -> Response:
 
 
 @router.post("/batches/{batch_id}/{word}")
-async def change_batch(
-    service: ServiceOf, order: Order, batch_id: OwnBatch, word: Literal["cancel", "pause", "resume", "retry"]
-) -> Response:
+async def change_batch(service: ServiceOf, order: Order, batch_id: OwnBatch, word: Word) -> Response:
     """Cancels what is not final in a batch, holds what waits for a call or lets it go on, or runs again what did not complete."""
     visitor, form = order
     await order_batch(word, service, visitor.caller, batch_id, _causes(form))
