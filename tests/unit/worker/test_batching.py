@@ -1,13 +1,12 @@
 """Batches: what waits together is sent together, and each policy says what becomes of a send that failed."""
 
 import asyncio
-from collections.abc import Sequence
-from datetime import timedelta
+from collections.abc import Iterator, Sequence
 
 import pytest
 
 from tasks.errors import LedgerError, LedgerUnavailable, SchemaMismatch, Unstorable
-from worker import batching
+from tests.virtual_time import VirtualTimeLoop
 from worker.batching import BATCH_ROWS, Batcher, OnError
 
 
@@ -34,109 +33,88 @@ class Table:
         return [row * 10 for row in rows]
 
 
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batching, "RETRY_PAUSE", timedelta(milliseconds=10))
+@pytest.fixture
+def runner() -> Iterator[asyncio.Runner]:
+    """Pauses between tries take no time."""
+    with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
+        yield runner
 
 
-def test_rows_that_wait_together_share_a_send() -> None:
-    async def scenario() -> Table:
-        table = Table()
-        batcher = Batcher("rows", table.send)
-        answers = await asyncio.gather(*(batcher.send(row) for row in range(120)))
-        assert answers == [row * 10 for row in range(120)]
-        return table
+pytestmark = pytest.mark.usefixtures("runner")
 
-    table = asyncio.run(scenario())
 
+async def test_rows_that_wait_together_share_a_send() -> None:
+    table = Table()
+    batcher = Batcher("rows", table.send)
+    answers = await asyncio.gather(*(batcher.send(row) for row in range(120)))
+
+    assert answers == [row * 10 for row in range(120)]
     assert [len(rows) for rows in table.sends] == [BATCH_ROWS, BATCH_ROWS, 20]
 
 
-def test_one_bad_row_fails_alone() -> None:
-    async def scenario() -> tuple[Table, list[int | BaseException]]:
-        table = Table()
-        batcher = Batcher("rows", table.send)
-        rows = [row if row != 37 else -37 for row in range(50)]
-        return table, await asyncio.gather(*(batcher.send(row) for row in rows), return_exceptions=True)
+async def test_one_bad_row_fails_alone() -> None:
+    table = Table()
+    batcher = Batcher("rows", table.send)
+    rows = [row if row != 37 else -37 for row in range(50)]
+    answers = await asyncio.gather(*(batcher.send(row) for row in rows), return_exceptions=True)
 
-    table, answers = asyncio.run(scenario())
-
-    failed = [answer for answer in answers if isinstance(answer, BaseException)]
-    assert isinstance(answers[37], Unstorable)
-    assert len(failed) == 1
+    assert [at for at, answer in enumerate(answers) if isinstance(answer, Unstorable)] == [37]
     assert sorted(table.rows) == [row for row in range(50) if row != 37]
     assert len(table.sends) <= 2 * 6 + 1  # halving 50 rows
 
 
 @pytest.mark.parametrize("error", [LedgerUnavailable("away"), LedgerError("no rights"), SchemaMismatch("no table")])
-def test_rows_are_sent_again_after_any_error_of_the_ledger(error: Exception) -> None:
-    async def scenario() -> Table:
-        table = Table(away=3, error=error)
-        batcher = Batcher("rows", table.send)
-        assert await asyncio.gather(*(batcher.send(row) for row in range(50))) == [row * 10 for row in range(50)]
-        await batcher.close()
-        return table
-
-    table = asyncio.run(scenario())
+async def test_rows_are_sent_again_after_any_error_of_the_ledger(error: Exception) -> None:
+    table = Table(away=3, error=error)
+    batcher = Batcher("rows", table.send)
+    assert await asyncio.gather(*(batcher.send(row) for row in range(50))) == [row * 10 for row in range(50)]
+    await batcher.close()
 
     assert sorted(table.rows) == list(range(50)), "each once"
 
 
-def test_a_row_that_is_refused_for_ever_holds_up_no_other() -> None:
-    async def scenario() -> Table:
-        table = Table()
-        batcher = Batcher("rows", table.send)
-        refused = asyncio.create_task(batcher.send(1001))
-        answers = await asyncio.wait_for(asyncio.gather(*(batcher.send(row) for row in range(500))), 10)
-        assert answers == [row * 10 for row in range(500)]
-        assert not refused.done()
-        refused.cancel()
-        return table
+async def test_a_row_that_is_refused_for_ever_holds_up_no_other() -> None:
+    table = Table()
+    batcher = Batcher("rows", table.send)
+    refused = asyncio.create_task(batcher.send(1001))
+    answers = await asyncio.gather(*(batcher.send(row) for row in range(500)))
 
-    table = asyncio.run(scenario())
-
+    assert answers == [row * 10 for row in range(500)]
+    assert not refused.done()
+    refused.cancel()
     assert sorted(table.rows) == list(range(500))
 
 
-def test_a_caller_that_gives_up_does_not_take_its_row_back() -> None:
-    async def scenario() -> Table:
-        table = Table(away=1)
-        batcher = Batcher("rows", table.send)
-        caller = asyncio.create_task(batcher.send(7))
-        await asyncio.sleep(0)
-        caller.cancel()
-        await asyncio.wait([caller])
-        await batcher.close()
-        return table
+async def test_a_caller_that_gives_up_does_not_take_its_row_back() -> None:
+    table = Table(away=1)
+    batcher = Batcher("rows", table.send)
+    caller = asyncio.create_task(batcher.send(7))
+    await asyncio.sleep(0)
+    caller.cancel()
+    await asyncio.wait([caller])
+    await batcher.close()
 
-    assert asyncio.run(scenario()).rows == [7]
+    assert table.rows == [7]
 
 
-def test_a_defect_in_one_row_reaches_its_caller_alone() -> None:
-    async def scenario() -> list[str | BaseException]:
-        async def send(rows: Sequence[int]) -> list[str]:
-            return [str(60 // row) for row in rows]
+async def test_a_defect_in_one_row_reaches_its_caller_alone() -> None:
+    async def send(rows: Sequence[int]) -> list[str]:
+        return [str(60 // row) for row in rows]
 
-        batcher = Batcher("rows", send)
-        return await asyncio.gather(*(batcher.send(row) for row in range(4)), return_exceptions=True)
-
-    broken, *results = asyncio.run(scenario())
+    batcher = Batcher("rows", send)
+    broken, *results = await asyncio.gather(*(batcher.send(row) for row in range(4)), return_exceptions=True)
 
     assert isinstance(broken, ZeroDivisionError)
     assert results == ["60", "30", "20"]
 
 
-def test_rows_that_raise_errors_are_sent_once() -> None:
-    async def scenario() -> tuple[Table, list[int | BaseException]]:
-        table = Table(away=1)
-        batcher = Batcher("rows", table.send, on_error=OnError.RAISE, in_flight=1)
-        first = await asyncio.gather(batcher.send(1), batcher.send(2), return_exceptions=True)
-        assert await batcher.send(4) == 40
-        return table, first
-
-    table, first = asyncio.run(scenario())
+async def test_rows_that_raise_errors_are_sent_once() -> None:
+    table = Table(away=1)
+    batcher = Batcher("rows", table.send, on_error=OnError.RAISE, in_flight=1)
+    first = await asyncio.gather(batcher.send(1), batcher.send(2), return_exceptions=True)
 
     assert [type(answer) for answer in first] == [LedgerUnavailable, LedgerUnavailable]
+    assert await batcher.send(4) == 40
     assert table.sends == [[1, 2], [4]]
 
 

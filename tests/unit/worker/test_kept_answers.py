@@ -1,7 +1,6 @@
 """Copies of stored answers on disk: for as long as a fail-over of PostgreSQL may lose them, and no longer."""
 
 import math
-import time
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -10,7 +9,7 @@ import pytest
 
 from tasks.ports import ClosedAttempt
 from tests.lent_ledger import LentLedger
-from tests.unit.worker.test_spool import answers_in, calling, files, until
+from tests.unit.worker.test_spool import ToldSpool, answers_in, calling, files
 from worker.process import journal as journal_module
 from worker.process.journal import LedgerJournal
 from worker.process.spool import Spool, lost_answers, write_back
@@ -31,13 +30,13 @@ async def test_a_stored_answer_stays_on_disk_until_the_same_server_was_seen_long
     confirmed_at = 0.0
     ledger, folder = LentLedger(), folder_in(tmp_path)
     ((_, closed),) = await calling(ledger, 1)
-    journal = LedgerJournal(ledger, Spool(folder), kept_for=LONG, confirmed_at=lambda: confirmed_at)
+    journal = LedgerJournal(ledger, spool := ToldSpool(folder), kept_for=LONG, confirmed_at=lambda: confirmed_at)
     await journal.close_attempt(closed)
-    await until(lambda: answers_in(folder) == 1)
+    await spool.until(lambda: answers_in(folder) == 1)
     (path,) = files(folder)
     assert path.suffix == ".stored"
-    confirmed_at = time.monotonic() + 2 * LONG.total_seconds()
-    await until(lambda: not files(folder))
+    confirmed_at = math.inf
+    await spool.until(lambda: not files(folder))
     await journal.close()
 
 

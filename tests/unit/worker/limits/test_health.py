@@ -1,23 +1,16 @@
 """Refused keys, unknown models and unreachable servers: few calls, a paused lane, and the notices."""
 
 import asyncio
-from collections.abc import Coroutine
-from typing import Any
 
 import pytest
 
 from schemas.failure import FailureKind
 from tasks.ports import Denied, DenyReason, Permit
 from tests.unit.worker.limits.test_rate_limiter import LimiterHarness, completion, failure, make_call, make_leased
-from worker.limits import lanes
 from worker.limits.lanes import ALL_MODELS, FIRST_CALLS, REFUSALS_TO_PAUSE, LaneHealth
 
 K = FailureKind
 JOBS = 100
-
-
-def scenario(steps: Coroutine[Any, Any, None]) -> None:
-    asyncio.run(asyncio.wait_for(steps, 20))
 
 
 async def call_all(
@@ -49,64 +42,49 @@ async def call_all(
         (K.PARAMETER, ("openai", "standard", "m")),
     ],
 )
-def test_few_of_a_hundred_jobs_call_a_provider_that_refuses_all(
-    kind: FailureKind, lane: tuple[str, str, str], monkeypatch: pytest.MonkeyPatch
+async def test_few_of_a_hundred_jobs_call_a_provider_that_refuses_all(
+    kind: FailureKind, lane: tuple[str, str, str]
 ) -> None:
-    # The first calls end in milliseconds. On a machine that stalls for seconds the count would double meanwhile.
-    monkeypatch.setattr(lanes, "FIRST_CALLS_S", 15.0)
-
-    async def steps() -> None:
-        harness = LimiterHarness()
-        calls, denials = await call_all(harness, kind)
-        assert REFUSALS_TO_PAUSE <= calls <= FIRST_CALLS
-        assert len(denials) == JOBS - calls
-        assert {denial.why for denial in denials} == {DenyReason.LANE_PAUSED}
-        assert harness.ledger.paused == {lane: (kind, "no")}
-        await harness.limiter.close()
-
-    scenario(steps())
+    harness = LimiterHarness()
+    calls, denials = await call_all(harness, kind)
+    assert REFUSALS_TO_PAUSE <= calls <= FIRST_CALLS
+    assert len(denials) == JOBS - calls
+    assert {denial.why for denial in denials} == {DenyReason.LANE_PAUSED}
+    assert harness.ledger.paused == {lane: (kind, "no")}
+    await harness.limiter.close()
 
 
-def test_an_unknown_model_holds_back_no_other() -> None:
-    async def steps() -> None:
-        harness = LimiterHarness()
-        await call_all(harness, K.NOT_FOUND, model="nonsense")
-        assert isinstance(await harness.permit(model="good"), Permit)
-        assert isinstance(await harness.permit(model="nonsense"), Denied)
-        await harness.limiter.close()
-
-    scenario(steps())
+async def test_an_unknown_model_holds_back_no_other() -> None:
+    harness = LimiterHarness()
+    await call_all(harness, K.NOT_FOUND, model="nonsense")
+    assert isinstance(await harness.permit(model="good"), Permit)
+    assert isinstance(await harness.permit(model="nonsense"), Denied)
+    await harness.limiter.close()
 
 
-def test_a_refused_key_holds_back_every_model() -> None:
-    async def steps() -> None:
-        harness = LimiterHarness()
-        await call_all(harness, K.AUTHENTICATION, model="a")
-        assert isinstance(await harness.permit(model="b"), Denied)
-        assert isinstance(await harness.permit(provider="anthropic"), Permit)
-        await harness.limiter.close()
-
-    scenario(steps())
+async def test_a_refused_key_holds_back_every_model() -> None:
+    harness = LimiterHarness()
+    await call_all(harness, K.AUTHENTICATION, model="a")
+    assert isinstance(await harness.permit(model="b"), Denied)
+    assert isinstance(await harness.permit(provider="anthropic"), Permit)
+    await harness.limiter.close()
 
 
-def test_after_a_release_few_calls_test_the_lane() -> None:
-    async def steps() -> None:
-        harness = LimiterHarness()
-        await call_all(harness, K.AUTHENTICATION)
-        harness.ledger.paused.clear()
-        calls, _ = await call_all(harness, K.AUTHENTICATION)
-        assert calls <= FIRST_CALLS
-        assert harness.ledger.paused, "the first refusal pauses the lane again"
+async def test_after_a_release_few_calls_test_the_lane() -> None:
+    harness = LimiterHarness()
+    await call_all(harness, K.AUTHENTICATION)
+    harness.ledger.paused.clear()
+    calls, _ = await call_all(harness, K.AUTHENTICATION)
+    assert calls <= FIRST_CALLS
+    assert harness.ledger.paused, "the first refusal pauses the lane again"
 
-        harness.ledger.paused.clear()
-        permit = await harness.permit()
-        assert isinstance(permit, Permit)
-        harness.limiter.answered(permit, completion())
-        permits = await asyncio.gather(*(harness.permit() for _ in range(JOBS)))
-        assert all(isinstance(permit, Permit) for permit in permits)
-        await harness.limiter.close()
-
-    scenario(steps())
+    harness.ledger.paused.clear()
+    permit = await harness.permit()
+    assert isinstance(permit, Permit)
+    harness.limiter.answered(permit, completion())
+    permits = await asyncio.gather(*(harness.permit() for _ in range(JOBS)))
+    assert all(isinstance(permit, Permit) for permit in permits)
+    await harness.limiter.close()
 
 
 def test_refusals_with_answers_between_pause_nothing() -> None:
@@ -116,17 +94,14 @@ def test_refusals_with_answers_between_pause_nothing() -> None:
         health.answered("p", "m")
 
 
-def test_an_unreachable_server_gets_few_calls_and_a_notice() -> None:
-    async def steps() -> None:
-        harness = LimiterHarness()
-        calls, denials = await call_all(harness, K.UNAVAILABLE)
-        assert calls <= FIRST_CALLS
-        assert {denial.why for denial in denials} == {DenyReason.BREAKER}
-        assert [(entry.provider, entry.why) for entry in harness.limiter.unreachable()] == [("openai", "no")]
-        assert harness.ledger.paused == {}
-        await harness.limiter.close()
-
-    scenario(steps())
+async def test_an_unreachable_server_gets_few_calls_and_a_notice() -> None:
+    harness = LimiterHarness()
+    calls, denials = await call_all(harness, K.UNAVAILABLE)
+    assert calls <= FIRST_CALLS
+    assert {denial.why for denial in denials} == {DenyReason.BREAKER}
+    assert [(entry.provider, entry.why) for entry in harness.limiter.unreachable()] == [("openai", "no")]
+    assert harness.ledger.paused == {}
+    await harness.limiter.close()
 
 
 def test_a_server_unreachable_for_too_long_pauses_the_lane() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from schemas.states import Step
 from tasks.errors import LedgerUnavailable
-from tests.unit.worker.limits.test_rate_limiter import LimiterHarness, PausedLanes
+from tests.unit.worker.limits.test_rate_limiter import PausedLanes
 from worker.ledger.fleet import Present
 from worker.limits import presence
 from worker.limits.lanes import Lanes, Unreachable
@@ -93,18 +93,6 @@ async def test_a_paused_lane_is_tried_again_only_if_the_settings_say_so(lane_ret
     await workers.start(notices.append)
     await workers.stop()
     assert notices == tried
-
-
-def test_the_first_call_in_a_resumed_lane_is_a_probe() -> None:
-    async def scenario() -> None:
-        harness = LimiterHarness()
-        await harness.permit()
-        harness.limiter.try_lane("openai")
-        async with harness.buckets.order_added:
-            await harness.buckets.order_added.wait_for(lambda: harness.buckets.orders[-1].feedback.probe)
-        await harness.limiter.close()
-
-    asyncio.run(asyncio.wait_for(scenario(), 10))
 
 
 async def test_a_worker_says_which_providers_it_can_not_reach() -> None:
