@@ -7,6 +7,8 @@ from datetime import timedelta
 from decimal import Decimal
 from typing import Any
 
+import pytest
+
 from schemas.generation import AnswerProtocol
 from schemas.grounding import Claim, Grounding
 from schemas.job import JobRequest
@@ -53,6 +55,10 @@ def verdicts_reply(*verdicts: dict[str, Any]) -> Act:
     return answers(verdicts_json(*verdicts), protocol=AnswerProtocol.SEGMENTS)
 
 
+class _Killed(BaseException):
+    """The end of a process."""
+
+
 @dataclass
 class JudgeHarness:
     """One job in its check, with a judge that does what the test says."""
@@ -96,6 +102,21 @@ class JudgeHarness:
         check.desk = replace(check.desk, pack=self._pack)
         await check.run(job)
         await journal.close()
+
+    async def killed_before(self, verb: str) -> None:
+        """Check a job until its process dies before it says this to the ledger, and have it rescued."""
+
+        async def dies(*_: object) -> None:
+            raise _Killed
+
+        store = self.ledger.queue if verb == "finish" else self.ledger.cache
+        method = getattr(store, verb)
+        setattr(store, verb, dies)
+        with pytest.raises(_Killed):
+            await self.check(await self.lease())
+        setattr(store, verb, method)
+        self.ledger.advance(LEASE * 2)
+        await self.ledger.duties.rescue(10, None)
 
     def _pack(self, final: FinalJob) -> FinalJob:
         """Keeps each job as it is when its result is packed for publishing."""

@@ -1,4 +1,3 @@
-import json
 from typing import Any
 
 import yaml
@@ -65,31 +64,6 @@ def test_a_worker_may_drain_before_it_is_killed() -> None:
         assert len(process.probes) == 2
 
 
-def test_the_optional_workers_with_the_local_model_are_check_workers_but_for_the_model() -> None:
-    check, local = (yaml.safe_load(path.read_text()) for path in (BASE / "check.yaml", LOCAL / "local.yaml"))
-    (container,) = local["spec"]["template"]["spec"]["containers"]
-    assert container["args"] == ["worker", "--queues", "local"]
-    model = container["volumeMounts"].pop()
-    assert (model["name"], model["mountPath"], model["readOnly"]) == ("model", "/model", True)
-    volume = local["spec"]["template"]["spec"]["volumes"].pop()
-    assert (volume["name"], volume["persistentVolumeClaim"]["readOnly"]) == ("model", True)
-    resources = container.pop("resources")
-    assert resources["requests"].keys() == {"cpu", "memory"}
-    assert resources["limits"].keys() == {"memory"}
-    del check["spec"]["template"]["spec"]["containers"][0]["resources"]
-    assert json.loads(json.dumps(local).replace("local", "check")) == check
-    (patch,) = yaml.safe_load((LOCAL / "kustomization.yaml").read_text())["patches"]
-    assert yaml.safe_load(patch["patch"])[0]["value"] == model["mountPath"]
-
-
-def test_the_optional_worker_of_urgent_jobs_differs_from_the_others_in_its_queues_alone() -> None:
-    generate, urgent = (yaml.safe_load(path.read_text()) for path in (BASE / "generate.yaml", URGENT / "urgent.yaml"))
-    (container,) = urgent["spec"]["template"]["spec"]["containers"]
-    assert container["args"] == ["worker", "--queues", "urgent"]
-    container["args"] = ["worker", "--queues", "generate,submit"]
-    assert json.loads(json.dumps(urgent).replace("urgent", "generate")) == generate
-
-
 def test_the_optional_http_service_is_probed_and_bounded() -> None:
     deployment, service, policy, budget = objects_of(HTTP)
     pod = deployment["spec"]["template"]["spec"]
@@ -112,26 +86,6 @@ def test_the_optional_http_service_is_probed_and_bounded() -> None:
     assert service["spec"]["selector"].items() <= deployment["spec"]["template"]["metadata"]["labels"].items()
     for selecting in (policy["spec"]["podSelector"], budget["spec"]["selector"]):
         assert selecting["matchLabels"] == deployment["spec"]["selector"]["matchLabels"]
-
-
-def test_deployments_and_budgets_select_their_pods_by_label() -> None:
-    labels = {}
-    for deployment in of_kind("Deployment"):
-        selector = deployment["spec"]["selector"]["matchLabels"]
-        assert selector.items() <= deployment["spec"]["template"]["metadata"]["labels"].items()
-        labels[deployment["metadata"]["name"]] = selector
-    for budget in of_kind("PodDisruptionBudget"):
-        assert budget["spec"]["selector"]["matchLabels"] == labels[budget["metadata"]["name"]]
-    assert len({tuple(sorted(labels_of_pods.items())) for labels_of_pods in labels.values()}) == 2
-
-
-def test_pods_spread_and_new_ones_come_before_old_ones_go() -> None:
-    for deployment in [*of_kind("Deployment"), *objects_of(LOCAL), objects_of(HTTP)[0]]:
-        spec = deployment["spec"]
-        assert spec["strategy"]["rollingUpdate"] == {"maxUnavailable": 0, "maxSurge": 1}
-        for constraint in spec["template"]["spec"]["topologySpreadConstraints"]:
-            assert constraint["labelSelector"] == spec["selector"]
-            assert constraint["whenUnsatisfiable"] == "ScheduleAnyway"
 
 
 def test_scaling_counts_what_waits_for_workers_that_there_are() -> None:

@@ -63,20 +63,3 @@ def test_every_alert_has_its_line_for_the_operator() -> None:
             assert rule["labels"]["severity"] in {"critical", "warning", "info"}
             assert rule["annotations"]["runbook"] == "docs/operate.md#alerts"
             assert rule["annotations"]["summary"]
-
-
-def test_panels_have_ids_places_and_units() -> None:
-    for board in dashboards():
-        ids = [panel["id"] for panel in board["panels"]]
-        assert len(ids) == len(set(ids))
-        filled: set[tuple[int, int]] = set()
-        for panel in board["panels"]:
-            place = panel["gridPos"]
-            cells = {
-                (x, y)
-                for x in range(place["x"], place["x"] + place["w"])
-                for y in range(place["y"], place["y"] + place["h"])
-            }
-            assert not cells & filled, panel["title"]
-            assert place["x"] + place["w"] <= 24
-            filled |= cells

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.eval.thresholds import best_threshold, isotonic
-from tasks.calibration.curves import LabelledScore, platt_scale, score_at
+from tasks.calibration.curves import LabelledScore, score_at
 from tasks.grounding.model import probability
 
 KNOTS = ((-2.0, 0.1), (0.0, 0.5), (2.0, 0.8))
@@ -46,15 +46,6 @@ def test_a_fitted_curve_finds_the_shares() -> None:
     for score in (-2.0, 0.0, 2.0):
         assert probability(knots, score) == pytest.approx(1 / (1 + math.exp(-score)), abs=0.07)
     assert knots[-1][1] < 0.98
-
-
-def test_a_few_labels_move_the_curve_towards_them() -> None:
-    old = isotonic(drawn(4000, 0.0))
-    moved = platt_scale(old, drawn(60, -1.5, seed=2))
-    truth = 1 / (1 + math.exp(1.5))
-    assert abs(probability(moved, 0.0) - truth) < abs(probability(old, 0.0) - truth) / 2
-    assert all(a[0] < b[0] and a[1] < b[1] for a, b in pairwise(moved))
-    assert platt_scale(old, []) == old
 
 
 def test_the_cut_separates_best() -> None:

@@ -2,7 +2,6 @@
 # ruff: noqa: RUF001 - other scripts are meant
 
 import asyncio
-import gc
 import json
 from collections.abc import Sequence
 from dataclasses import replace
@@ -24,7 +23,6 @@ from tasks.grounding.judge.verdicts import NO_JUDGE
 from tasks.policy.outcome import MAX_WARNED
 from tasks.ports import FinalJob, Leased
 from tasks.prompting.messages import render
-from tasks.text.source_index import shared_indexes
 from tests.builders import (
     closed_ok,
     lease_for_check,
@@ -117,34 +115,6 @@ def test_a_supported_answer_is_answered_with_its_citation_and_timings() -> None:
     assert record.messages_snapshot.proves([SOURCE])
 
 
-def test_a_check_leaves_nothing_to_the_search_for_garbage() -> None:
-    job = leased_for_check(request_with(), f"{GOOD} {BAD} The desk is printed at four in Port Lune [1].")
-
-    def final_in_memory() -> None:
-        with shared_indexes():
-            assert isinstance(examine(job, monotonic()), FinalJob)
-
-    # What is made once for all checks is no garbage of this one.
-    final_in_memory()
-    was_enabled = gc.isenabled()
-    gc.collect()
-    gc.disable()
-    try:
-        final_in_memory()
-        assert gc.collect() == 0
-    finally:
-        if was_enabled:
-            gc.enable()
-
-
-def test_without_required_grounding_it_is_answered_and_the_claim_still_named() -> None:
-    final = examined(f"{GOOD} {BAD}", require_grounding=False)
-
-    assert final.outcome is Outcome.ANSWERED
-    assert final.record.grounding is not None
-    assert final.record.grounding.counts[Verdict.UNDECIDED] == 1
-
-
 def test_redact_takes_the_sentence_out_and_says_so() -> None:
     final = examined(f"{BAD} {GOOD}", on_ungrounded="redact")
 
@@ -222,13 +192,6 @@ def test_a_checker_that_is_not_there_makes_the_answer_partial_not_failed() -> No
 
     assert final.outcome is Outcome.PARTIAL
     assert "check 'local' gave no verdict" in final.record.quality.reasoning
-
-
-def test_the_models_own_word_that_the_sources_do_not_answer_is_an_abstention() -> None:
-    final = examined("[none] The sources do not say when the desk opens.")
-
-    assert (final.outcome, final.record.status) == (Outcome.ABSTAINED, RecordStatus.SUCCESS)
-    assert final.record.grounding is None
 
 
 @pytest.mark.parametrize(
@@ -329,12 +292,3 @@ def test_neither_the_list_of_sources_nor_the_syntax_of_json_counts_towards_the_q
         qualities.add(final.record.quality.answer_quality)
 
     assert len(qualities) == 1
-
-
-def test_an_abstention_is_not_blamed_for_citing_nothing() -> None:
-    request = JobRequest(query="When?", context=["The desk opens at nine."])  # type: ignore[list-item]
-    text = '{"sufficient": false, "segments": []}'
-    final = examine(leased_for_check(request, text, protocol=AnswerProtocol.SEGMENTS), monotonic())
-
-    assert isinstance(final, FinalJob)
-    assert (final.outcome, final.record.quality.warnings) == (Outcome.ABSTAINED, ())

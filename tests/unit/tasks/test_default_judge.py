@@ -1,7 +1,7 @@
 """The judge of a job that asks for none: what it may cost, what it may change, and that nothing waits or fails for it."""
 
 import asyncio
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -10,11 +10,9 @@ import pytest
 from schemas.failure import FailureKind
 from schemas.grounding import Verdict
 from schemas.job import JobRequest
-from schemas.model_call import SharedFrom
 from schemas.states import JobState, Outcome
 from tasks.errors import ProviderError
 from tasks.ports import Call, Denied, DenyReason, JobView, Leased, Permit
-from tests.builders import make_batch, make_jobs, new_id
 from tests.fakes.quiet import Unlimited
 from tests.judge_harness import (
     PARAPHRASE,
@@ -26,7 +24,6 @@ from tests.judge_harness import (
     claims_of,
     grounding_of,
     judge_harness,
-    supplied_answer,
     verdict,
     verdicts_reply,
 )
@@ -140,15 +137,6 @@ def test_a_call_that_fails_is_made_once_and_changes_nothing(kind: FailureKind) -
     assert "its call failed: the provider said no" in grounding.skipped_checkers["judge"]
 
 
-def test_a_claim_without_a_verdict_that_counts_keeps_that_of_the_words() -> None:
-    _, view = answered(PARAPHRASE, verdicts_reply(verdict(1, "supported", "words that stand nowhere at all")))
-
-    (claim,) = claims_of(view)
-    assert (claim.verdict, claim.checker) == (Verdict.UNDECIDED, "lexical")
-    assert "quotes words that stand in no passage" in claim.reason
-    assert view.outcome is Outcome.UNVERIFIED
-
-
 @pytest.mark.parametrize(
     ("share", "config"),
     [
@@ -166,14 +154,6 @@ def test_there_is_none_without_a_share_or_for_a_job_that_chose_its_layers(
     grounding = grounding_of(view)
     assert grounding.skipped_checkers == {}
     assert "judge" not in grounding.checkers
-
-
-async def test_a_given_answer_costs_nothing_and_is_not_judged() -> None:
-    harness = judge_harness(YES, default_share=SHARE)
-
-    await harness.submit(supplied_answer(PARAPHRASE, checkers=["structure", "lexical"]))
-    view = await harness.finish()
-    assert (harness.judge.calls, view.cost_usd) == ([], 0)
 
 
 class DenyFirst(Unlimited):
@@ -200,20 +180,3 @@ async def test_its_turn_at_the_limits_is_waited_for_and_a_provider_in_trouble_is
 
     assert (len(harness.judge.calls), view.state) == (calls, JobState.COMPLETED)
     assert ("judge" in grounding_of(view).skipped_checkers) is (calls == 0)
-
-
-async def test_an_answer_that_another_job_paid_for_takes_cached_verdicts_and_makes_no_call() -> None:
-    harness = judge_harness(YES, default_share=SHARE)
-    first = SharedFrom(job_id=new_id(), attempt_id=new_id(), answered_at=datetime(2026, 1, 1, tzinfo=UTC))
-
-    await harness.ledger.submission.submit(make_batch(), [make_jobs(question(), question())])
-    await harness.answer(f"{PARAPHRASE} [1]", ANSWER_USD)
-    await harness.answer(f"{PARAPHRASE} [1]", Decimal(0), shared_from=first)
-    for _ in range(2):
-        await harness.check(await harness.lease())
-
-    (batch,) = await harness.ledger.reading.batches(1)
-    views = [view async for view in harness.ledger.reading.batch_views(batch.batch_id)]
-    assert [claims_of(view)[0].verdict for view in views] == [Verdict.SUPPORTED] * 2
-    assert [view.cost_usd for view in views] == [ANSWER_USD + Decimal("0.002"), 0]
-    assert len(harness.judge.calls) == 1

@@ -68,17 +68,6 @@ def test_the_pieces_make_up_both_texts(before: str, after: str) -> None:
     assert difference.differs
 
 
-def test_words_that_changed_stand_between_those_that_did_not() -> None:
-    difference = Difference.of(answered("It opens at nine every day."), answered("It opens at ten every day."))
-
-    assert difference.words == [
-        ("same", "It opens at "),
-        ("removed", "nine "),
-        ("added", "ten "),
-        ("same", "every day."),
-    ]
-
-
 def test_citations_are_the_same_by_source_and_span_and_each_counts_once() -> None:
     before = answered("A", citations=(citation(0), citation(0), citation(1)))
     after = answered("A", citations=(citation(1), citation(0), citation(0, start=5)))

@@ -114,11 +114,6 @@ def test_few_or_foreign_calls_are_no_basis() -> None:
         assert "fewer than 20 earlier calls" in row.output_from
 
 
-def test_answers_of_another_lane_are_as_long_but_not_as_late() -> None:
-    (row,) = estimate(make_request(), history=History((past([100] * 50, lane="background", latency_s=7_000.0),))).models
-    assert (row.lane, row.output_tokens.usual, row.latency_s) == ("standard", 100, 0.0)
-
-
 def test_a_lane_takes_the_time_that_is_expected_of_it_and_twice_with_a_judge_that_reads_what_came_back() -> None:
     class Lanes(LaneChooser):
         def expected_time(self, *_: object) -> tuple[timedelta, str]:

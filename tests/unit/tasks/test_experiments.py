@@ -25,13 +25,6 @@ def test_many_jobs_get_the_versions_in_proportion_to_their_weights() -> None:
     assert drawn.total() == len(IDS)
 
 
-def test_a_job_keeps_its_version_however_the_settings_name_the_weights() -> None:
-    for job_id in IDS[:200]:
-        version = draw_version(job_id, {"1": 0.2, "2": 0.8})
-        assert version == draw_version(job_id, {"2": 8, "1": 2})
-        assert draw_version(job_id, {"2": 1e-9}) == "2"
-
-
 def test_only_a_job_that_names_no_version_takes_part() -> None:
     versions = {with_variant(request(), job_id, SHARES).config.prompt_version for job_id in IDS[:50]}
     assert versions == {"1", "2"}

@@ -72,15 +72,6 @@ async def test_a_terminal_failure_asks_the_next_at_once(kind: FailureKind) -> No
     assert await credit(harness) == (f"first: {kind.value}",)
 
 
-@pytest.mark.parametrize("kind", [FailureKind.UNKNOWN_OUTCOME, FailureKind.BAD_ANSWER])
-async def test_a_repeated_failure_asks_the_next_after_the_last_attempt(kind: FailureKind) -> None:
-    harness = GenerateHarness(Registry(first(kind), second()))
-    job, view = await to_its_end(harness, max_attempts=3, fallbacks=["second"])
-
-    assert view.step is Step.CHECK
-    assert [provider for provider, _ in await outcomes(harness, job)] == ["first"] * 3 + ["second"]
-
-
 @pytest.mark.parametrize("kind", [FailureKind.RATE_LIMITED, FailureKind.OVERLOADED, FailureKind.UNAVAILABLE])
 async def test_a_provider_that_stays_busy_is_left_after_some_snoozes(kind: FailureKind) -> None:
     harness = GenerateHarness(Registry(first(kind), second()), SOON)
@@ -88,16 +79,6 @@ async def test_a_provider_that_stays_busy_is_left_after_some_snoozes(kind: Failu
 
     assert view.step is Step.CHECK
     assert [provider for provider, _ in await outcomes(harness, job)] == ["first"] * 3 + ["second"]
-
-
-async def test_a_fallback_that_is_busy_is_waited_for_though_the_first_spent_all_attempts() -> None:
-    busy = second(*[FailureKind.RATE_LIMITED] * 3)
-    harness = GenerateHarness(Registry(first(FailureKind.BAD_ANSWER), busy), SOON)
-    job, view = await to_its_end(harness, max_attempts=2, fallbacks=["second"])
-
-    assert view.step is Step.CHECK
-    providers = [provider for provider, _ in await outcomes(harness, job)]
-    assert providers == ["first"] * 2 + ["second"] * 4
 
 
 async def test_when_all_fail_for_ever_the_job_fails_and_names_the_last() -> None:

@@ -12,7 +12,6 @@ import pytest
 from schemas.failure import Failure, FailureKind
 from schemas.job import JobRequest
 from schemas.model_call import Completion
-from schemas.record import RecordStatus
 from schemas.states import HeldReason, JobState, Outcome, Step
 from tasks import generate
 from tasks.calls.experiments import Variants
@@ -32,7 +31,6 @@ from tasks.ports import (
     StoredCompletion,
     TokenSink,
 )
-from tasks.prompting.sources.pack import ESTIMATE, exact_counter
 from tests.builders import make_batch, make_completion, make_jobs, make_prompt, make_request, new_id
 from tests.fakes.quiet import Unheard, Unlimited
 from tests.lent_ledger import LentLedger
@@ -179,52 +177,12 @@ async def test_too_little_evidence_ends_without_a_call(request_: JobRequest, out
     assert len(harness.finals) == 1
 
 
-async def test_the_tokenizer_of_the_planned_model_counts_where_the_job_names_none() -> None:
-    if exact_counter("gpt-6-luna") is None:
-        pytest.skip("the extra tokens is not installed")
-
-    counted = []
-    for model in ("gpt-6-luna", "scripted-1"):
-        provider = ScriptedProvider(answers(), model=model)
-        request = make_request(context=("Figures 1 2 3 4 5. " * 60,), config={"max_context_tokens": 100})
-        harness = GenerateHarness(Registry(provider))
-        await harness.generate(await harness.lease(request))
-        counted.append(provider.calls[0].prompt.snapshot.counted_by)
-    assert counted == ["o200k_base", ESTIMATE]
-
-
 async def test_versions_that_are_tried_are_drawn_by_job_and_recorded() -> None:
     provider = ScriptedProvider(answers())
     harness = GenerateHarness(Registry(provider), shares={"grounded": {"1": 1.0}})
     await harness.generate(await harness.lease(make_request()))
     await harness.generate(await harness.lease(make_request(config={"prompt_version": "2"})))
     assert [call.prompt.version for call in provider.calls] == ["1", "2"]
-
-
-async def test_a_callers_own_words_are_used_when_there_is_no_evidence() -> None:
-    harness = GenerateHarness(Registry(ScriptedProvider(answers())))
-    config = {"fallback_messages": {"no_evidence": "Please call us."}}
-    view = await harness.generate(await harness.lease(make_request(context=(), config=config)))
-
-    assert view.record is not None
-    assert view.record.answer == "Please call us."
-
-
-async def test_attempts_are_spent_to_the_last_and_all_are_kept() -> None:
-    harness = GenerateHarness(Registry(ScriptedProvider(failing(FailureKind.BAD_ANSWER))))
-    job = await harness.lease(make_request(config={"max_attempts": 3}))
-    view = await harness.generate(job)
-    while view.state is JobState.SCHEDULED:
-        harness.ledger.advance(timedelta(minutes=10))
-        await harness.ledger.duties.promote(1)
-        view = await harness.generate(await harness.lease_again())
-
-    assert view.state is JobState.FAILED
-    assert await harness.attempts(job) == [("error:bad_answer", True)] * 3
-    assert view.record is not None
-    assert view.record.status is RecordStatus.FAILED
-    assert view.record.failure is not None
-    assert view.record.failure.kind is FailureKind.BAD_ANSWER
 
 
 async def test_no_answer_in_time_is_an_unknown_outcome_charged_at_worst_case() -> None:
@@ -254,15 +212,6 @@ async def test_a_broken_answer_is_charged_as_reserved_and_a_refused_call_costs_n
         assert (status.reserved_usd, status.spent_usd) == (0, Decimal("0.05"))
 
 
-async def test_an_unknown_outcome_can_be_held_for_a_person() -> None:
-    harness = GenerateHarness(
-        Registry(ScriptedProvider(failing(FailureKind.UNKNOWN_OUTCOME))), RetryPolicy(hold_unknown=True)
-    )
-    view = await harness.generate(await harness.lease(make_request()))
-
-    assert (view.state, view.held_reason) == (JobState.SCHEDULED, HeldReason.UNKNOWN_OUTCOME)
-
-
 async def test_a_defect_fails_its_job_and_names_the_exception() -> None:
     harness = GenerateHarness(Registry(ScriptedProvider(raises(ZeroDivisionError("oops")))))
     view = await harness.generate(await harness.lease(make_request(config={"max_attempts": 1})))
@@ -270,18 +219,6 @@ async def test_a_defect_fails_its_job_and_names_the_exception() -> None:
     assert view.state is JobState.FAILED
     assert view.record is not None
     assert "ZeroDivisionError: oops" in (view.record.error_message or "")
-
-
-async def test_without_budget_no_call_is_made_and_the_job_is_held() -> None:
-    provider = ScriptedProvider(answers())
-    harness = GenerateHarness(Registry(provider))
-    job = await harness.lease(make_request(), max_cost_usd=Decimal("0.001"))
-    view = await harness.generate(job)
-
-    assert (view.state, view.held_reason) == (JobState.SCHEDULED, HeldReason.BUDGET)
-    assert provider.calls == []
-    await harness.ledger.actions.set_budget(job.batch_id, Decimal(1), "ada")
-    assert (await harness.view(job)).state is JobState.AVAILABLE
 
 
 @pytest.mark.parametrize(("ceiling", "state"), [(None, JobState.AVAILABLE), (Decimal(1), JobState.SCHEDULED)])

@@ -47,12 +47,6 @@ def obeyed(hostile: Injection, protocol: AnswerProtocol, *, copied: bool) -> Pro
     return postprocess(request, render(request, protocol), completion)
 
 
-def test_there_are_enough_of_them_and_each_kind_is_there() -> None:
-    assert len(INJECTIONS) >= 30
-    assert {flag for hostile in INJECTIONS for flag in hostile.flags} == set(Flag)
-    assert len({hostile.name for hostile in INJECTIONS}) == len(INJECTIONS)
-
-
 @EACH
 @PROTOCOLS
 def test_the_prompt_keeps_one_opening_and_one_closing_tag_a_source(
@@ -119,15 +113,6 @@ def test_a_bracket_copied_with_its_words_is_the_sources_own(protocol: AnswerProt
     assert processed.citations == ()
     assert processed.response == "The warranty lasts ninety years."
     assert any("copied from a source" in text for text in processed.warnings)
-
-
-def test_a_citation_of_the_source_that_holds_the_words_stays() -> None:
-    request = JobRequest(
-        query="How long?", context=["The warranty lasts two years [1].", "Other matters are settled elsewhere."]
-    )
-    completion = make_completion("The warranty lasts two years [1].")
-    processed = postprocess(request, render(request, AnswerProtocol.MARKERS), completion)
-    assert [citation.source_index for citation in processed.citations] == [0]
 
 
 def test_chat_tokens_are_taken_apart_and_all_else_stays_verbatim() -> None:

@@ -3,7 +3,6 @@
 import asyncio
 from dataclasses import replace
 from decimal import Decimal
-from typing import Any
 
 import pytest
 
@@ -22,7 +21,6 @@ from tests.judge_harness import (
     PARAPHRASE,
     QUOTE,
     SOURCE,
-    JudgeHarness,
     check_answer,
     claims_of,
     grounding_of,
@@ -49,38 +47,10 @@ def test_a_busy_judge_is_waited_for_and_a_broken_one_tried_again() -> None:
         assert view.outcome is Outcome.ANSWERED
 
 
-def test_attempts_of_the_judge_have_an_end_and_then_the_answer_goes_without() -> None:
-    broken = raises(ProviderError(FailureKind.INTERNAL, "fell over"))
-    harness, view = check_answer(supplied_answer(PARAPHRASE, max_attempts=3), broken)
-
-    assert len(harness.judge.calls) == 3
-    assert (view.state, view.outcome) == (JobState.COMPLETED, Outcome.PARTIAL)
-    assert "fell over" in grounding_of(view).failed_checkers["judge"]
-
-
-class _Killed(BaseException):
-    pass
-
-
-async def killed_before_the_end(harness: JudgeHarness) -> None:
-    """The judge is heard, and its worker dies before the job is final; the job waits to be leased again."""
-
-    async def dies(_: object) -> set[Any]:
-        raise _Killed
-
-    job = await harness.lease()
-    finish, harness.ledger.queue.finish = harness.ledger.queue.finish, dies  # type: ignore[method-assign,assignment]
-    with pytest.raises(_Killed):
-        await harness.check(job)
-    harness.ledger.queue.finish = finish  # type: ignore[method-assign]
-    harness.ledger.advance(LEASE * 2)
-    await harness.ledger.duties.rescue(10, None)
-
-
 async def test_an_answer_that_came_before_a_crash_is_not_asked_for_again() -> None:
     harness = judge_harness(verdicts_reply(verdict(1, "supported", QUOTE)), raises(AssertionError("called twice")))
     await harness.submit(supplied_answer(PARAPHRASE))
-    await killed_before_the_end(harness)
+    await harness.killed_before("finish")
 
     again = await harness.lease()
     assert again.judged is not None
@@ -94,7 +64,7 @@ async def test_an_answer_that_came_before_a_crash_is_not_asked_for_again() -> No
 async def test_a_stored_answer_to_another_question_is_not_mistaken_for_this_ones() -> None:
     harness = judge_harness(verdicts_reply(verdict(1, "supported", QUOTE)))
     await harness.submit(supplied_answer(PARAPHRASE))
-    await killed_before_the_end(harness)
+    await harness.killed_before("finish")
     again = await harness.lease()
     assert again.judged is not None
     prompt = again.judged.prompt
@@ -166,13 +136,6 @@ def test_a_defect_before_the_call_costs_the_judge_not_the_job(monkeypatch: pytes
 
     assert (view.state, view.outcome) == (JobState.COMPLETED, Outcome.PARTIAL)
     assert "a defect" in grounding_of(view).failed_checkers["judge"]
-
-
-async def test_a_judge_of_unknown_price_is_not_asked_under_a_ceiling() -> None:
-    harness = JudgeHarness(ScriptedProvider(verdicts_reply(), reserve_usd=None))
-    await harness.submit(supplied_answer(PARAPHRASE), max_cost_usd=Decimal(1))
-    view = await harness.finish()
-    assert "price of model" in grounding_of(view).failed_checkers["judge"]
 
 
 # ---- checking again --------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from schemas.grounding import Verdict
 from schemas.job import JobRequest
 from schemas.model_call import SourcePart
-from tasks.grounding.judge.plan import MOST_CLAIMS, MOST_DECIDED, PROBABILITIES, Bounds, Selection, render_decision
+from tasks.grounding.judge.plan import PROBABILITIES, Bounds, Selection, render_decision
 from tasks.grounding.judge.reply import read_probabilities
 from tests.unit.tasks.test_judge import MARS, RULES, asked, claims, window
 
@@ -74,14 +74,6 @@ def test_a_claim_cannot_close_its_tag_or_ask_anything() -> None:
     assert "{{ 7 * 7 }}" in instructions
 
 
-def test_more_claims_are_asked_about_than_of_a_judge_that_writes() -> None:
-    texts = [f"The desk opens at nine and {number}." for number in range(500)]
-    windows = [[window(0, "opens at nine")]] * 500
-
-    assert len(asked(REQUEST, claims(*texts), range(500), windows).claims) == MOST_CLAIMS
-    assert len(asked(REQUEST, claims(*texts), range(500), windows, PROBABILITIES).claims) == MOST_DECIDED == 400
-
-
 def test_a_claim_without_a_shown_passage_is_not_judged() -> None:
     content = " ".join(f"Sentence number {number} says very little of anything at all." for number in range(40))
     request = JobRequest(query="q", context=[content])  # type: ignore[list-item]
@@ -110,12 +102,6 @@ def test_a_probability_is_its_own_verdict_and_quotes_nothing() -> None:
     assert RULES[evidence.start : evidence.end] == "opens at nine"
     assert "probability of 0.93 and quotes nothing; the passage is where its words stand" in first.reason
     assert (third.evidence, third.reason) == ((), "the judge gives it a probability of 0.04 and quotes nothing")
-
-
-def test_a_claim_without_a_word_in_the_sources_has_no_evidence() -> None:
-    (finding,) = read_probabilities(reply(gives(1, 0.8)), REQUEST, selection(3))
-
-    assert (finding.verdict, finding.evidence) == (Verdict.SUPPORTED, ())
 
 
 @pytest.mark.parametrize(

@@ -2,16 +2,14 @@
 
 import asyncio
 from dataclasses import replace
-from typing import Any
 
 import orjson
 import pytest
 
-from schemas.grounding import JudgeVerdict, Verdict
+from schemas.grounding import Verdict
 from schemas.job import JobRequest
 from tasks.ports import JobView
 from tests.judge_harness import (
-    LEASE,
     PARAPHRASE,
     SOURCE,
     JudgeHarness,
@@ -65,23 +63,10 @@ def test_only_one_that_saw_no_cited_source_makes_a_wrong_citation(cited: int, mi
     assert (claim.verdict, claim.miscited) == (Verdict.SUPPORTED, miscited)
 
 
-class _Killed(BaseException):
-    pass
-
-
-async def _dies(_: object) -> set[Any]:
-    raise _Killed
-
-
 async def test_a_stored_reply_is_read_in_the_form_of_its_request_under_any_judge() -> None:
     harness = judge_harness(gives(0.9))
     await harness.submit(supplied_answer(PARAPHRASE))
-    finish, harness.ledger.queue.finish = harness.ledger.queue.finish, _dies  # type: ignore[method-assign,assignment]
-    with pytest.raises(_Killed):
-        await harness.check(await harness.lease())
-    harness.ledger.queue.finish = finish  # type: ignore[method-assign]
-    harness.ledger.advance(LEASE * 2)
-    await harness.ledger.duties.rescue(10, None)
+    await harness.killed_before("finish")
     again = await harness.lease()
     assert again.judged is not None
     after = replace(harness, judge=ScriptedProvider(raises(AssertionError("asked again"))))
@@ -90,18 +75,3 @@ async def test_a_stored_reply_is_read_in_the_form_of_its_request_under_any_judge
     (claim,) = claims_of(await harness.view())
     assert claim.judge is not None
     assert claim.judge.probability == 0.9
-
-
-def test_a_judge_that_writes_is_asked_in_words_and_its_word_is_on_record() -> None:
-    harness = JudgeHarness(
-        ScriptedProvider(answers('{"verdicts": [{"claim": 1, "verdict": "unsupported", "passage": 0, "quote": ""}]}'))
-    )
-
-    async def scenario() -> JobView:
-        await harness.submit(supplied_answer(PARAPHRASE))
-        return await harness.finish()
-
-    (claim,) = claims_of(asyncio.run(scenario()))
-    assert harness.judge.calls[0].prompt.snapshot.questions == ()
-    assert claim.judge is not None
-    assert claim.judge == JudgeVerdict(verdict=Verdict.UNSUPPORTED, before=claim.judge.before)

@@ -11,10 +11,8 @@ from schemas.states import JobState, Outcome
 from tasks.errors import ProviderError
 from tests.judge_harness import (
     PARAPHRASE,
-    PLAIN,
     QUOTE,
     SOURCE,
-    WRONG,
     check_answer,
     claims_of,
     grounding_of,
@@ -46,14 +44,6 @@ def test_only_what_the_words_leave_open_is_asked_and_the_quote_is_the_evidence()
     assert view.cost_usd == Decimal("0.002")
     # What is published right away counts the judge, too.
     assert [job.cost_usd for job in harness.finals] == [Decimal("0.002")]
-
-
-def test_without_words_the_judge_is_asked_about_all() -> None:
-    request = supplied_answer(PLAIN, WRONG, checkers=["judge"])
-    harness, view = check_answer(request, verdicts_reply(verdict(1, "supported", PLAIN), verdict(2, "unsupported")))
-
-    assert [claim.verdict for claim in claims_of(view)] == [Verdict.SUPPORTED, Verdict.UNSUPPORTED]
-    assert len(harness.judge.calls) == 1
 
 
 # ---- a judge that misbehaves -----------------------------------------------------------------------------------

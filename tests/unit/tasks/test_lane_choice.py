@@ -8,12 +8,8 @@ from uuid import uuid4
 
 import pytest
 
-from schemas.failure import Failure, FailureKind
 from schemas.generation import Lane
 from schemas.job import JobRequest
-from schemas.states import HeldReason
-from tasks.calls.paid_call import BrokenCall
-from tasks.calls.retry import Hold, Snooze
 from tasks.errors import LedgerUnavailable
 from tasks.estimates.estimate import first_lease
 from tasks.generate import FallbackChain
@@ -26,7 +22,6 @@ from worker.lanes.collection import BatchLane
 from worker.lanes.pace import LanePace
 from worker.lanes.settlement import Settlement
 from worker.limits.rates import lane_terms
-from worker.providers.registry import ConfiguredProviders
 from worker.settings import Settings
 
 HOUR, MINUTE = timedelta(hours=1), timedelta(minutes=1)
@@ -165,15 +160,6 @@ def test_a_batch_that_is_open_for_longer_than_usual_counts() -> None:
 
 
 @pytest.mark.parametrize(
-    ("provider", "cheaper"),
-    [("openai", True), ("anthropic", True), ("extractive", False), ("own", False), ("flex", False), ("nobody", False)],
-)
-def test_other_lanes_are_cheaper_at_the_two_vendors_alone(provider: str, cheaper: bool) -> None:  # noqa: FBT001
-    own: dict[str, Any] = {"own": {"preset": "vllm"}, "flex": {"kind": "openai", "service_tier": "flex"}}
-    assert bool(ConfiguredProviders(Settings(providers=own), {}).cheaper_lanes(provider)) is cheaper
-
-
-@pytest.mark.parametrize(
     ("limits", "minutes"),
     [({}, 20 + 100 * 10 / 50 / 60), ({"requests_per_minute": 5}, 40), ({"input_tokens_per_minute": 1_000}, 25)],
 )
@@ -216,13 +202,6 @@ def lane(terms: LaneTerms = TERMS) -> BatchLane:
     calls = paid_calls(nothing)
     settlement = Settlement(nothing, nothing, calls, registry(), nothing)
     return BatchLane(nothing, settlement, LaneChooser(registry(), nothing, terms), LanePace())
-
-
-def test_a_refused_batch_holds_jobs_that_name_the_lane_and_moves_the_others() -> None:
-    broken = BrokenCall(Failure(kind=FailureKind.NOT_FOUND, message="m"), None, lane_paused=True)
-    held = lane().settlement.decide(job(lane="provider_batch"), broken, of_call=False)
-    assert held == Hold(HeldReason.LANE_PAUSED)
-    assert lane().settlement.decide(job(), broken, of_call=False) == Snooze(timedelta(0))
 
 
 @pytest.mark.parametrize(

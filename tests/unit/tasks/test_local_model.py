@@ -11,7 +11,7 @@ from schemas.grounding import Claim, Grounding, Verdict
 from schemas.job import GenerationConfig, JobRequest
 from tasks.answers.postprocess import postprocess
 from tasks.errors import ConfigurationError
-from tasks.grounding import CHECKERS, ground, use_calibration, use_local_model
+from tasks.grounding import CHECKERS, ground, use_local_model
 from tasks.grounding.checkers import CheckedClaim, ClaimFinding
 from tasks.grounding.local import (
     OF_CITED,
@@ -28,7 +28,6 @@ from tasks.text.sentences import Span
 from tests.scorers import NamedScorer, Short, Silent
 
 NORTH = "The Northwind is a ferry of the northern line. It carries 36 cars and 200 passengers across the strait."
-SOUTH = "Southwind is smaller. Southwind carries goods across the strait, and no cars of passengers at all."
 PEOPLE = "Alice sold the red house near the harbour to Boris in spring. Boris paid for it in gold coins."
 SWAPPED = "A villa by the lake was sold by Boris to Alice for much silver [1]."
 HALF = "Alice sold the big villa near the lake to a stranger for silver [1]."
@@ -93,18 +92,6 @@ def test_a_model_without_an_opinion_changes_no_verdict() -> None:
         assert only(sentence, (PEOPLE, NORTH), Silent()).verdict is lexical(sentence, (PEOPLE, NORTH)).verdict
 
 
-def test_claims_of_which_the_words_are_sure_are_not_read() -> None:
-    scorer = NamedScorer()
-    sure = "Boris paid for it in gold coins [1]."
-    grounding = check(f"{sure} {HALF}", (PEOPLE,), scorer)
-    ((pair,),) = scorer.calls
-    assert pair == (PEOPLE, HALF.replace(" [1]", ""))
-    assert [claim.checker for claim in grounding.claims] == ["lexical", "local"]
-    alone = NamedScorer()
-    assert check(sure, (PEOPLE,), alone, checkers=("local",)).checkers == {"local": "says-who-3"}
-    assert len(alone.calls[0]) == 1, "without the words every claim is open"
-
-
 def test_all_pairs_of_an_answer_go_to_the_model_at_once_cited_passages_first() -> None:
     filler = " ".join(f"Nothing is said of matter {number} in this sentence here." for number in range(40))
     long = f"{PEOPLE} {filler} The harbour sold a house near it. {filler} A stranger sold the villa."
@@ -122,14 +109,6 @@ def test_all_pairs_of_an_answer_go_to_the_model_at_once_cited_passages_first() -
         assert all(evidence in long and evidence != PEOPLE for evidence in evidence_of_name[:OF_CITED])
         assert len(set(evidence_of_name)) == PASSAGES
     assert all(len(evidence) <= 1_000 for evidence, _ in pairs)
-
-
-def test_support_by_an_uncited_source_alone_is_miscited() -> None:
-    elsewhere = "Alice sold a villa by the harbour. A stranger bought it."
-    claim = only("Alice sold the big villa near the harbour to a stranger [1].", (SOUTH, elsewhere))
-    assert (claim.verdict, claim.miscited) == (Verdict.SUPPORTED, True)
-    assert claim.evidence[0].source_index == 1
-    assert "does not cite" in claim.reason
 
 
 def test_a_claim_in_other_words_or_another_language_is_read_beside_the_beginnings() -> None:
@@ -160,22 +139,6 @@ def test_a_calibration_for_another_model_is_refused() -> None:
     assert check(HALF, (PEOPLE,), NamedScorer(), weights).checkers["local"].startswith("says-who-3+")
     with pytest.raises(ConfigurationError, match="made for the local model other-1"):
         check(HALF, (PEOPLE,), NamedScorer(), LocalWeights(source="other-1", labels=50))
-
-
-def test_the_process_uses_it_with_its_calibration() -> None:
-    blend = LocalWeights(source="says-who-3", labels=50, local=0.0)
-    calibration = Calibration(model=shipped().identity, knots=((0, 0.4),), supported_at=0.5, labels=50, local=blend)
-    try:
-        use_calibration(calibration)
-        use_local_model(NamedScorer(), calibration)
-        request = JobRequest(response=HALF, context=(PEOPLE,), config=GenerationConfig(checkers=LAYERS))
-        (claim,) = ground(request, postprocess(request, None, None)).claims
-        assert (claim.checker, claim.verdict) == ("local", Verdict.UNSUPPORTED), (
-            "below the threshold, by the words alone"
-        )
-    finally:
-        use_local_model(None)
-        use_calibration(None)
 
 
 PROBABILITIES = st.floats(0, 1)

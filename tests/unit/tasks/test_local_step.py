@@ -4,8 +4,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from schemas.generation import CheckerName
-from schemas.job import GenerationConfig, Recheck
 from schemas.states import JobState, Outcome, Step
 from tasks.grounding import use_local_model
 from tests.scorers import NamedScorer
@@ -20,13 +18,6 @@ def model() -> Iterator[None]:
     use_local_model(NamedScorer())
     yield
     use_local_model(None)
-
-
-def test_the_layers_say_where_a_job_is_checked() -> None:
-    assert GenerationConfig().check_step is Step.CHECK
-    assert GenerationConfig(checkers=READ).check_step is Step.LOCAL
-    words = Recheck(checkers=(CheckerName.LEXICAL,))
-    assert words.apply(GenerationConfig(checkers=READ)).check_step is Step.CHECK
 
 
 async def test_both_rounds_and_the_way_back_are_checked_by_the_model() -> None:

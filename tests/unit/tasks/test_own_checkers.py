@@ -4,13 +4,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from schemas.generation import CheckerName
 from schemas.grounding import Grounding, Verdict
 from schemas.job import JobRequest
 from tasks.answers.postprocess import postprocess
 from tasks.errors import ConfigurationError
 from tasks.grounding import ground
-from tasks.grounding.judge.allowance import wants_default
 from tasks.grounding.own_checkers import OWN_CHECKERS, use_own_checkers
 from worker.process.main import _prepare_check
 from worker.settings import Settings
@@ -70,13 +68,3 @@ def test_a_worker_does_not_start_with_a_checker_that_cannot_be_loaded() -> None:
         with pytest.raises(ConfigurationError, match=f"^NIGHTDESK_CHECKERS: the checker 'moody' .*{problem}"):
             _prepare_check(Settings.model_validate({"checkers": {"moody": path}}), ["check"])
     assert OWN_CHECKERS == {}
-
-
-def test_names_of_layers_stay_layers_and_the_default_judge_stays() -> None:
-    config = {"checkers": ["structure", "lexical", "moody"]}
-    request = JobRequest.model_validate({"query": "When?", "context": ["At nine."], "config": config})
-    assert list(map(type, request.config.checkers)) == [CheckerName, CheckerName, str]
-    assert JobRequest.from_stored(request.model_dump(mode="json")) == request
-    assert wants_default(request.config)
-    with pytest.raises(ValueError, match="checkers"):
-        JobRequest.model_validate({**config, "query": "When?", "config": {"checkers": ["Not a name"]}})

@@ -90,14 +90,6 @@ def test_a_folder_that_is_none_is_named(tmp_path: Path) -> None:
         load_settings(templates_dir=tmp_path / "nowhere")
 
 
-def test_a_rendering_that_fails_in_a_job_names_the_line(folder: Path) -> None:
-    (folder / "odd@1.j2").write_text(TERSE.replace("Answer", "\n{{ 1 // (9 - sources|length) }}"))
-    use_templates(folder)
-    many = JobRequest(query="When?", context=tuple(map(str, range(9))), config=GenerationConfig(prompt_name="odd"))
-    with pytest.raises(InputError, match=r"odd@1\.j2, line 3: integer division or modulo by zero"):
-        render(many, AnswerProtocol.MARKERS)
-
-
 def test_no_shipped_template_has_a_version_that_is_left_to_installations() -> None:
     versions = {path.stem.rpartition("@")[2] for path in FOLDER.glob("*.j2")}
     assert max(int(version.partition(".")[0]) for version in versions) < 100

@@ -81,15 +81,6 @@ def test_aggregation_asks_for_points_and_renders_them() -> None:
     assert resolve_format(table_request).value == "table"
 
 
-def test_the_prompt_requests_plain_language_and_style() -> None:
-    request = JobRequest(
-        query="All?", context=["x"], config=GenerationConfig(plain_language=True, style="dry, no adjectives")
-    )
-    rules = render(request, AnswerProtocol.MARKERS).snapshot.messages[0].text([])
-    assert "everyday words" in rules
-    assert "Style: dry, no adjectives\n" in rules
-
-
 # ---- repetitions -----------------------------------------------------------------------------------------------
 
 
@@ -146,11 +137,6 @@ def test_omitted_sources_are_named_and_the_last_is_trimmed_at_a_sentence_end() -
     assert packed.counted_by == ESTIMATE
 
 
-def test_repetitions_do_not_spend_the_budget() -> None:
-    context = [LEASE, LEASE, LEASE, "The last one is short and new."]
-    assert snapshot(context, max_context_tokens=estimate(LEASE) + 20).shown == (0, 3)
-
-
 def test_models_of_openai_are_counted_by_their_own_tokenizer_near_the_budget() -> None:
     pytest.importorskip("rs_bpe")
     numbers = "1,184.55; 2,246.71; 3,088.13; " * 40
@@ -183,23 +169,6 @@ def test_each_model_has_its_vocabulary(model: str | None, vocabulary: str | None
     pytest.importorskip("rs_bpe")
     counter = exact_counter(model)
     assert (counter.name if counter else None) == vocabulary
-
-
-@pytest.mark.parametrize(
-    ("text", "least", "most"),
-    [
-        (LEASE, 1.0, 1.6),
-        ("Der Mieter kann den Mietvertrag mit einer Frist von drei Monaten schriftlich kündigen.", 0.9, 1.5),
-        ("El inquilino puede rescindir el contrato con un preaviso de tres meses por escrito.", 0.9, 1.5),
-        ("承租人可以提前三个月书面通知终止租赁合同。出租人应在十四天内确认。", 0.9, 1.6),
-        ("يجوز للمستأجر إنهاء عقد الإيجار بإشعار مدته ثلاثة أشهر.", 0.9, 1.8),
-    ],
-)
-def test_the_estimate_is_near_and_rather_too_high(text: str, least: float, most: float) -> None:
-    pytest.importorskip("rs_bpe")
-    counter = exact_counter("gpt-6")
-    assert counter is not None
-    assert least <= estimate(text) / counter.count(text) <= most
 
 
 @pytest.mark.parametrize("protocol", AnswerProtocol)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from schemas.generation import AnswerProtocol, OutputFormat
+from schemas.generation import AnswerProtocol
 from schemas.job import GenerationConfig, JobRequest
 from schemas.model_call import Completion, FinishReason, NativeCitation, ProviderSnapshot
 from tasks.answers.citations import locate
@@ -143,19 +143,6 @@ def test_a_requested_object_is_structured_and_reported_when_missing() -> None:
     assert any("output_schema" in warning for warning in without.warnings)
 
 
-def test_json_format_is_structured_as_the_response() -> None:
-    processed = process(complete(GOOD), ask(output_format=OutputFormat.JSON))
-    assert processed.structured == json.loads(processed.response)
-    assert [statement.citations for statement in processed.statements] == [(0,), (1,)]
-
-
-def test_unstorable_characters_are_replaced_with_a_warning() -> None:
-    text = '{"sufficient": true, "segments": [{"text": "Rent\\u0000 \\ud800 may rise.", "citations": []}]}'
-    processed = process(complete(text))
-    processed.response.encode()
-    assert "\x00" not in processed.response
-
-
 def test_excess_length_and_missing_citations_give_warnings() -> None:
     processed = process(complete(segments(("Rent may rise.", []))), ask(max_response_length=5, min_citations=2))
     assert any("at most 5 allowed" in warning for warning in processed.warnings)
@@ -234,20 +221,6 @@ def test_a_marker_without_quote_gets_the_place_its_sentence_relies_on() -> None:
     assert (unrelated.verified, unrelated.source_start) == (False, None)
 
 
-def test_a_marker_without_quote_gets_the_very_sentence_where_the_source_has_it() -> None:
-    content = "The landlord pays where the tenant has left. Other rules hold for shops. The tenant pays where the landlord has left."
-    request = ask([content])
-    answer = complete("The tenant pays where the landlord has left [1].", AnswerProtocol.MARKERS)
-    (citation,) = process(answer, request).citations
-    assert citation.quoted_text == "The tenant pays where the landlord has left."
-
-
-def test_none_is_the_models_word_for_no_answer_in_running_text() -> None:
-    processed = process(complete("[none] The sources do not say.", AnswerProtocol.MARKERS))
-    assert processed.abstained
-    assert processed.response == "The sources do not say."
-
-
 def test_an_answer_of_hedges_alone_abstains() -> None:
     assert process(complete("The sources do not mention this.", AnswerProtocol.MARKERS)).abstained
     assert not process(complete("The sources do not mention dogs. Rent rises.", AnswerProtocol.MARKERS)).abstained
@@ -314,20 +287,6 @@ def test_any_supplied_answer_is_parsed_with_exact_positions(pieces: list[str]) -
 # ---- taking statements out ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "output_format", [OutputFormat.MARKDOWN, OutputFormat.STEPS, OutputFormat.JSON, OutputFormat.TABLE]
-)
-def test_redaction_removes_a_sentence_and_renders_again(output_format: OutputFormat) -> None:
-    request = ask(output_format=output_format)
-    processed = process(complete(GOOD), request)
-    first = processed.statements[0]
-    shorter = redact(request, processed, [(first.start, first.end)])
-    alone = process(complete(segments(("Rent may rise once a year.", [(1, "Rent may rise once a year")]))), request)
-    assert shorter.response == alone.response
-    assert shorter.citations == alone.citations
-    assert shorter.statements == alone.statements
-
-
 def test_redacting_a_sentence_of_a_longer_segment_keeps_the_rest() -> None:
     request = ask()
     processed = process(complete(segments(("Rent may rise. It doubles daily.", [(1, "Rent may rise")]))), request)
@@ -382,20 +341,6 @@ def test_code_keeps_its_brackets_and_footnotes_are_no_part_of_an_answer() -> Non
     checked = postprocess(request, None, None)
     assert [citation.source_index for citation in checked.citations] == [0, 1]
     assert len(checked.statements) == 2
-
-
-def test_an_irreparable_format_is_reported_except_for_supplied_answers() -> None:
-    broken = "| a | b |\n| --- | --- |\n| 1 | 2 | Rent may rise [1] |"
-    assert "more cells" in str(process(complete(broken, AnswerProtocol.MARKERS)).format_problem)
-    request = ask(CONTEXT).model_copy(update={"response": broken})
-    assert postprocess(request, None, None).format_problem is None
-
-
-def test_code_in_an_answer_with_native_citations_keeps_its_indices() -> None:
-    text = "Rent may rise [7].\n```\nx = rents[1]\ny = 2\n```"
-    cited = NativeCitation(start=0, end=18, source_number=1, quote="Rent may rise")
-    processed = process(complete(text, AnswerProtocol.NATIVE, native_citations=(cited,)))
-    assert processed.response == "Rent may rise [1].\n```\nx = rents[1]\ny = 2\n```"
 
 
 @pytest.mark.parametrize(

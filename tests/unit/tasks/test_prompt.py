@@ -1,18 +1,16 @@
 """Prompts: their content, their proof by hash, and their safety against forged messages, slots and sources."""
 
-import hashlib
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.generation import AnswerProtocol, GenerationMode, OutputFormat
+from schemas.generation import AnswerProtocol, GenerationMode
 from schemas.job import GenerationConfig, JobRequest
 from schemas.model_call import LeftOutReason, Role, SourcePart
-from tasks.errors import InputError
-from tasks.prompting.messages import ANSWER_SCHEMA, answer_schema, render
-from tasks.prompting.template_files import FOLDER, available, prompt_hash
+from tasks.prompting.messages import render
+from tasks.prompting.template_files import available, prompt_hash
 from tasks.prompting.templates import load
 
 SOURCES = [
@@ -98,57 +96,8 @@ def test_a_history_of_questions_and_answers_keeps_both() -> None:
     assert "<source2 1" in texts(forged)[-1][1]
 
 
-def test_only_the_needed_sources_fit_and_the_last_is_cut_at_a_sentence_end() -> None:
-    first = "A sentence of fifty characters stands here, it does. " * 5
-    second = "Another sentence of fifty characters stands here too. " * 20
-    request = make(context=[first, second, "Third."], config=GenerationConfig(max_context_tokens=150))
-    snapshot = render(request, AnswerProtocol.SEGMENTS).snapshot
-    assert snapshot.shown == (0, 1)
-    part = next(p for p in snapshot.messages[-1].parts if isinstance(p, SourcePart) and p.source_index == 1)
-    assert second[: part.end].endswith("too.")
-    assert len(first) + part.end <= 600
-
-
-def test_wide_characters_count_as_a_token_each() -> None:
-    request = make(context=["字。" * 200], config=GenerationConfig(max_context_tokens=100))
-    part = next(
-        p for p in render(request, AnswerProtocol.SEGMENTS).snapshot.messages[-1].parts if isinstance(p, SourcePart)
-    )
-    assert part.end == 100
-
-
-def test_the_hash_covers_the_file_and_what_it_builds_on() -> None:
-    prompt = render(make(), AnswerProtocol.SEGMENTS)
-    files = [(FOLDER / name).read_bytes() for name in ("grounded@2.j2", "_frame@2.j2")]
-    assert prompt.template_sha256 == hashlib.sha256(b"".join(files)).hexdigest()
-    assert (prompt.name, prompt.version) == ("grounded", "2")
-
-
-@pytest.mark.parametrize(
-    ("config", "named"),
-    [
-        ({"prompt_name": "nonsense"}, "grounded"),
-        ({"prompt_name": "../secrets"}, "grounded"),
-        ({"prompt_version": "99"}, "there are 1, 2"),
-    ],
-)
-def test_an_unknown_prompt_names_those_that_exist(config: Any, named: str) -> None:
-    with pytest.raises(InputError, match=named):
-        render(make(config=GenerationConfig(**config)), AnswerProtocol.SEGMENTS)
-
-
 def test_frames_are_not_prompts() -> None:
     assert set(available()) == {mode.value for mode in GenerationMode}
-
-
-def test_the_answer_schema_is_strict_and_takes_the_callers_schema_as_data() -> None:
-    own = {"type": "object"}
-    extended = answer_schema(GenerationConfig(output_schema=own))
-    assert answer_schema(GenerationConfig()) is ANSWER_SCHEMA
-    assert extended["properties"]["data"] == own
-    assert extended["required"] == ["sufficient", "segments", "data"]
-    assert "data" not in ANSWER_SCHEMA["properties"]
-    assert '"type": "object"' in texts(make(config=GenerationConfig(output_schema=own)))[0][1]
 
 
 HOSTILE = st.text(
@@ -189,14 +138,6 @@ def test_template_code_and_marks_in_texts_stay_text(text: str) -> None:
     assert rules.endswith(text)
     assert body.endswith(f"Question: {text}")
     assert f">\n{text}\n</" in body
-
-
-def test_formats_each_say_what_to_write() -> None:
-    rules = {
-        output_format: texts(make(config=GenerationConfig(output_format=output_format)))[0][1]
-        for output_format in (OutputFormat.BULLETS, OutputFormat.STEPS, OutputFormat.TABLE, OutputFormat.PLAIN)
-    }
-    assert len(set(rules.values())) == len(rules)
 
 
 def test_the_hash_of_a_shipped_prompt_needs_no_template_engine() -> None:

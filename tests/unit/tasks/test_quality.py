@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import ValidationError
 
 from schemas.grounding import Claim, Evidence, Grounding, Verdict
 from schemas.job import GenerationConfig, JobRequest
@@ -149,11 +148,6 @@ def test_a_citation_without_a_location_covers_nothing() -> None:
     assert measured("Hello!", sources()).coverage is None
 
 
-def test_an_answer_that_cites_nothing_rests_on_what_supports_it() -> None:
-    plain = measured(GOOD.replace(" [1]", "").replace(" [2]", ""), sources(0.9, 0.7), include_citations=False)
-    assert (plain.coverage, plain.sources_used, plain.relevance) == (1.0, 2, pytest.approx(0.8))
-
-
 @pytest.mark.parametrize(
     ("claims", "expected"),
     [
@@ -243,22 +237,6 @@ def test_a_request_changes_the_constants_it_names_and_no_others() -> None:
     assert GenerationConfig(quality={"short": 0.9}).quality == QualityConstants(short=0.9)
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"shrot": 1},
-        {"short": 2},
-        {"short": 0.1},
-        {"short_words": 1},
-        {"strong_uncertainty": 0.9},
-        {"simple_query_words": 9},
-    ],
-)
-def test_constants_that_make_no_sense_are_refused(wrong: dict[str, float]) -> None:
-    with pytest.raises(ValidationError):
-        GenerationConfig(quality=wrong)
-
-
 def test_every_constant_says_what_it_is_and_where_its_figure_comes_from() -> None:
     for name, field in QualityConstants.model_fields.items():
         extra = field.json_schema_extra
@@ -317,12 +295,3 @@ def test_evidence_about_another_subject_does_not_suffice(query: str, answer: str
     assessment = assessed(answer, query=query, context=TITLED)
     assert assessment.sufficient is is_about, assessment.remarks
     assert ("the evidence is about another subject than the question" in assessment.remarks[-1]) is not is_about
-
-
-def test_a_job_moves_the_threshold_of_the_subject() -> None:
-    answer, query = (
-        "The landlord shall give notice of a rise 60 days before [1].",
-        "And how many days earlier does one hear?",
-    )
-    assert not assessed(answer, query=query, context=TITLED, quality={"subject_log_odds": 0.5}).sufficient
-    assert assessed(answer, query=query, context=TITLED, quality={"subject_log_odds": -20}).sufficient

@@ -53,32 +53,6 @@ def test_an_empty_text_is_absence_but_in_texts_and_keys() -> None:
             request_of(**{name: ""})
 
 
-@pytest.mark.parametrize("name", ["metadata", "config"])
-def test_an_empty_list_is_an_empty_object(name: str) -> None:
-    assert request_of(**{name: []}) == request_of()
-
-
-@pytest.mark.parametrize("name", ["max_cost_usd", "deadline", "key"])
-def test_an_empty_bound_of_a_batch_is_refused(name: str) -> None:
-    with pytest.raises(InputError, match=name):
-        validated(BatchRequest, {name: ""})
-
-
-@pytest.mark.parametrize("score", ["", "nan", "None", True])
-def test_a_score_that_says_nothing_is_none(score: Any) -> None:
-    assert request_of(context=[{"content": "a.", "relevance_score": score}]).context[0].relevance_score is None
-
-
-@pytest.mark.parametrize(
-    "name", ["context", "config", "metadata", "conversation_history", "priority", "retrieval_context", "sources", "id"]
-)
-def test_null_beside_what_is_meant_is_not_in_its_way(name: str) -> None:
-    other = "documents" if name != "documents" else "sources"
-    request = request_of(**{other: ["Because."], name: None})
-    assert [source.content for source in request.context] == ["Because."]
-    assert request.metadata == {}
-
-
 def test_null_in_a_job_takes_the_value_of_the_batch() -> None:
     request, _ = parse_request({"query": "Why?", "config": {"max_tokens": None, "mode": None}}, {"max_tokens": 7})
     assert (request.config.max_tokens, request.config.mode) == (7, "grounded")
@@ -245,20 +219,9 @@ def test_a_chat_is_a_question_with_instructions_and_a_history() -> None:
     assert parse_request({"user_input": typed, "context": ["Because."]})[0].query == "Why?"
 
 
-def test_a_turn_keeps_its_text_beside_a_picture_or_a_file() -> None:
-    parts = [{"type": "document", "source": {"data": "JVBE"}}, {"type": "text", "text": "Why?"}]
-    assert request_of(query=[{"role": "user", "content": parts}]).query == "Why?"
-
-
 def test_several_questions_are_not_one() -> None:
     with pytest.raises(InputError, match="query: holds 2 texts; give each question a job"):
         parse_request({"question": ["Why?", "Who?"], "context": ["Because."]})
-
-
-@pytest.mark.parametrize("turn", [{"x": 1}, [], ["Hi"], [1, 2], {"role": 5, "content": "Hi"}])
-def test_a_turn_that_is_none_is_refused_by_its_place(turn: Any) -> None:
-    with pytest.raises(InputError, match="conversation_history"):
-        parse_request({"messages": [turn], "context": ["Because."]})
 
 
 @pytest.mark.parametrize(
@@ -268,62 +231,6 @@ def test_a_name_is_known_in_every_spelling(spelling: Callable[[str], str]) -> No
     raw = {"user_input": "Why?", "retrieved_contexts": ["Because."], "question_id": "7"}
     request, warnings = parse_request({spelling(name): each for name, each in raw.items()})
     assert (request, warnings) == (parse_request(raw)[0], [])
-
-
-@pytest.mark.parametrize(
-    "raw",
-    [
-        {"question": "Why?", "evidence": [{"evidence_text": "Because.", "evidence_page_num": 5}]},
-        {"user_question": "Why?", "retrieved_passages": [{"docid": "1", "contents": "Because."}]},
-        {"query": "Why?", "passages": {"is_selected": [1], "passage_text": ["Because."], "url": ["https://a.example"]}},
-        {
-            "question": "Why?",
-            "search_results": {"title": [], "search_context": []},
-            "entity_pages": {"wiki_context": ["Because."]},
-        },
-        {
-            "request": {"messages": [{"role": "user", "content": "Why?"}]},
-            "retrieved_context": [{"content": "Because."}],
-        },
-        {"message": "Why?", "documents": [{"title": "T", "snippet": "Because."}], "chat_history": []},
-        {"query": "Why?", "results": [{"index": 0, "relevance_score": 0.5, "document": {"text": "Because."}}]},
-        {"query": "Why?", "groundingMetadata": {"groundingChunks": [{"retrievedContext": {"text": "Because."}}]}},
-        {"query": "Why?", "response": {"hits": {"hits": [{"_id": "1", "_source": {"text": "Because."}}]}}},
-        {"query": {"original": "Why?", "more_results_available": True}, "results": [{"text": "Because."}]},
-        {"searchParameters": {"q": "Why?"}, "organic": [{"snippet": "Because."}]},
-        {"responseHeader": {"params": {"q": "Why?"}}, "response": {"docs": [{"text_txt": ["Because."]}]}},
-        {"query": "Why?", "data": {"Get": {"Notice": [{"text": "Because."}]}}},
-    ],
-)
-def test_rows_of_public_sets_have_a_question_and_a_source(raw: dict[str, Any]) -> None:
-    request, warnings = parse_request(raw)
-    assert (request.query, [source.content for source in request.context], warnings) == ("Why?", ["Because."], [])
-
-
-@pytest.mark.parametrize(
-    "raw",
-    [
-        {"inputs": {"question": "Why?"}, "outputs": {"answer": "So.", "docs": ["Because."]}},
-        {
-            "metric_input": {"user_input": "Why?", "retrieved_contexts": ["Because."]},
-            "shown": {"deep": {"query": "Who?"}},
-        },
-        {"body": {"messages": [{"role": "user", "content": "Why?"}]}, "context": ["Because."]},
-        {
-            "prompt": {"content": [{"text": "Why?"}]},
-            "output": {"text": "So.", "retrievedPassages": {"retrievalResults": [{"content": {"text": "Because."}}]}},
-        },
-        {"input": {"question": "Why?"}, "output": "So.", "context": ["Because."]},
-    ],
-)
-def test_an_object_in_a_row_may_hold_its_question_or_its_sources(raw: dict[str, Any]) -> None:
-    request, _ = parse_request(raw)
-    assert (request.query, [source.content for source in request.context]) == ("Why?", ["Because."])
-
-
-def test_metadata_of_any_kind_comes_back() -> None:
-    for metadata in ("a note", [{"source": "lease.pdf"}]):
-        assert request_of(metadata=metadata).metadata == {"metadata": metadata}
 
 
 @pytest.mark.parametrize(
@@ -347,11 +254,6 @@ def test_a_key_too_long_for_metadata_is_left_out_and_told() -> None:
     assert "keys too long for metadata are left out: 'candidates'" in warnings
     with pytest.raises(InputError, match=r"metadata: holds 110,0\d\d characters"):
         request_of(metadata=about)
-
-
-def test_a_name_inside_of_metadata_is_no_source() -> None:
-    request, _ = parse_request({"query": "Why?", "metadata": {"documents": ["x"]}, "facts": {"document": "lease.pdf"}})
-    assert request.context == ()
 
 
 @pytest.mark.parametrize("number", [17, 17.0, "17"])

@@ -50,13 +50,6 @@ def test_styles(style: Style, expected: Any) -> None:
     assert render(TWO, style, OutputFormat.MARKDOWN, LABELS).text == expected
 
 
-def test_superscripts_go_beyond_nine() -> None:
-    many = answer(*(segment(f"\nS{number}.", number) for number in range(1, 13)))
-    text = render(many, CitationStyle.FOOTNOTE, OutputFormat.MARKDOWN, LABELS).text
-    assert "S12.¹²" in text
-    assert "\n¹² Title 12" in text
-
-
 @pytest.mark.parametrize(
     ("output_format", "expected"),
     [
@@ -80,16 +73,6 @@ def test_json_is_json_and_its_markers_are_the_ranks() -> None:
         "sources": [{"number": 1, "title": "Title 3"}, {"number": 2, "title": "Title 1"}],
     }
     assert [rendered.text[mark.start : mark.end] for mark in rendered.marks] == ["1", "2"]
-
-
-def test_plain_loses_its_markdown() -> None:
-    rich = answer(segment("## Fee\n**Four** euros, see [here](https://x.test).", 1))
-    assert render(rich, CitationStyle.NUMBERED, OutputFormat.PLAIN, LABELS).text == "Fee\nFour euros, see here [1]."
-
-
-def test_markers_keep_out_of_table_rows_and_lead_sentences() -> None:
-    row = answer(segment("| fee | 4 |", 1), segment("\n"), segment("", 2), segment(" says so."))
-    assert render(row, CitationStyle.NUMBERED, OutputFormat.MARKDOWN, LABELS).text == "| fee | 4 [1] |\n[2] says so."
 
 
 def test_existing_list_markers_are_replaced_and_headings_kept() -> None:
@@ -142,35 +125,6 @@ def test_a_nested_list_keeps_its_levels_and_its_items_keep_their_sentences() -> 
     assert listed(OutputFormat.STEPS, *parts) == (
         "The fees:\n\n1. Night fee. It is 4 EUR [1].\n   - On Sundays it is 5 EUR [2].\n2. Day fee [1]"
     )
-
-
-def test_introductory_lines_come_above_a_table() -> None:
-    parts = (segment("# Fees\nAt night:\n"), segment("It is 4 EUR.", 1), segment("\n\nOr else:\n- None.", 2))
-    assert listed(OutputFormat.TABLE, *parts) == (
-        "# Fees\n\nAt night:\n\n| Statement | Sources |\n| --- | --- |\n"
-        "| It is 4 EUR. | [1] |\n| Or else: |  |\n| None. | [2] |"
-    )
-
-
-def test_a_date_is_no_list_marker() -> None:
-    text = listed(OutputFormat.BULLETS, segment("3. Oktober ist frei.", 1), segment(" - oder nicht?"))
-    assert text == "- 3\\. Oktober ist frei [1].\n- \\- oder nicht?"
-
-
-@pytest.mark.parametrize(
-    ("table", "expected"),
-    [
-        ("| Fee | 4 EUR |\n| --- | --- |\n| Due | |", ["4 EUR", "Fee: Due"]),
-        ("| Fee | 4 EUR |\n| --- | --- |", ["Fee; 4 EUR"]),
-        ("| a | b | c |\n| --- | --- | --- |\n| 1 | | |\n| | 2 | |", ["c", "a: 1", "b: 2"]),
-        ("| a | b |\n| --- | --- |\n| 1 | 2 |", ["a: 1; b: 2"]),
-    ],
-)
-def test_a_head_above_empty_cells_is_an_item_of_its_own(table: str, expected: list[str]) -> None:
-    rendered = render(answer(segment(table, 1)), CitationStyle.NUMBERED, OutputFormat.JSON, LABELS)
-    assert [entry["text"] for entry in json.loads(rendered.text)["answer"]] == expected
-    bullets = render(answer(segment(table)), CitationStyle.NUMBERED, OutputFormat.BULLETS, LABELS)
-    assert bullets.text.splitlines() == [f"- {item}" for item in expected]
 
 
 def test_a_table_of_the_model_is_kept_for_a_table_and_its_heads_are_no_statement() -> None:
@@ -241,24 +195,14 @@ def test_a_broken_format_is_reported(text: str, output_format: OutputFormat, pro
     assert message is None if problem is None else problem in str(message)
 
 
-def test_a_marker_makes_no_link_with_what_follows_it() -> None:
-    linked = answer(segment("fee", 1), segment("(old)"), segment("\n", 2), segment(": new"))
-    text = render(linked, CitationStyle.NUMBERED, OutputFormat.MARKDOWN, LABELS).text
-    assert text == "fee [1] (old) [2]\n: new"
-
-
 @pytest.mark.parametrize(
     ("query", "expected"),
     [
         ("What are all the fees?", OutputFormat.BULLETS),
         ("What is the list price of the desk?", OutputFormat.MARKDOWN),
         ("Compare plan A and plan B", OutputFormat.TABLE),
-        ("What is the difference between them?", OutputFormat.TABLE),
         ("How to cancel?", OutputFormat.STEPS),
-        ("Describe the claims process", OutputFormat.STEPS),
-        ("Who is the data processor?", OutputFormat.MARKDOWN),
         ("Liste die Gebühren auf", OutputFormat.BULLETS),
-        ("Was ist der Unterschied?", OutputFormat.TABLE),
         ("Wie kann ich kündigen?", OutputFormat.STEPS),
         ("¿Qué diferencia hay?", OutputFormat.TABLE),
         ("¿Cómo puedo cancelar?", OutputFormat.STEPS),
@@ -266,15 +210,8 @@ def test_a_marker_makes_no_link_with_what_follows_it() -> None:
         ("有哪些费用？", OutputFormat.BULLETS),
         ("اذكر الرسوم", OutputFormat.BULLETS),
         ("ما هي خطوات الإلغاء؟", OutputFormat.STEPS),
-        ("Wie beende ich den Vertrag?", OutputFormat.STEPS),
-        ("¿Cómo lo cancelo?", OutputFormat.STEPS),
-        ("¿Cómo funcionó?", OutputFormat.MARKDOWN),
         ("Comment s'inscrire ?", OutputFormat.STEPS),
-        ("Comment votre prix a-t-il évolué ?", OutputFormat.MARKDOWN),
         ("如何解除合同？", OutputFormat.STEPS),
-        ("租金如何计算？", OutputFormat.MARKDOWN),
-        ("كيف أنهي العقد؟", OutputFormat.STEPS),
-        ("كيف أصبحت الشركة رائدة؟", OutputFormat.MARKDOWN),
     ],
 )
 def test_auto_reads_what_a_query_asks_for(query: str, expected: OutputFormat) -> None:

@@ -17,11 +17,10 @@ from tasks.calls.response_cache import (
     LONGEST_PAUSE,
     NO_SHARING,
     SharePolicy,
-    cache_lookup,
     share_key,
     wait_for_duplicate,
 )
-from tasks.ports import Call, Denied, DenyReason, JobView, Leased, Permit
+from tasks.ports import Call, Denied, JobView, Leased, Permit
 from tasks.prompting.messages import render
 from tests.builders import make_attempt, make_config, make_request
 from tests.fakes.quiet import Unlimited
@@ -119,42 +118,7 @@ def test_the_longer_a_call_takes_the_longer_the_pause(open_s: float, pause: time
     assert (then.state, then.step, then.held_reason, then.event) == (JobState.SCHEDULED, Step.GENERATE, None, None)
 
 
-@pytest.mark.parametrize(
-    ("waited_ms", "age_ms", "retry_wait", "queue", "share_wait"),
-    [
-        (100.0, 5_000.0, 0.0, 4_100.0, 900.0),
-        (100.0, 5_000.0, 700.0, 4_100.0, 200.0),
-        (5_000.0, 5_000.0, 0.0, 5_000.0, 0.0),
-    ],
-    ids=["looked before", "called before", "the first lease"],
-)
-def test_kinds_of_waiting_are_recorded_apart(
-    waited_ms: float, age_ms: float, retry_wait: float, queue: float, share_wait: float
-) -> None:
-    job = asyncio.run(leased(waited_ms=waited_ms, age_ms=age_ms, started_ago_ms=1_000.0))
-    timing = {"queue": waited_ms, "prompt": 1.0, "llm": 3.0, "retry_wait": retry_wait}
-
-    timings = cache_lookup(job, call_of(job), make_attempt(job), fallback_from=(), timing_ms=timing).timing_ms
-
-    assert timings == {**timing, "llm": 0.0, "queue": queue, "share_wait": share_wait}
-
-
 # ---- the step --------------------------------------------------------------------------------------------------
-
-
-class Closed(Unlimited):
-    """Permits nothing."""
-
-    async def permit(self, job: Leased, call: Call) -> Permit | Denied:
-        return Denied(DenyReason.LANE_PAUSED, timedelta(minutes=1))
-
-
-async def test_an_answer_that_is_stored_needs_no_permit() -> None:
-    harness = shared_desk(ScriptedProvider(answers()))
-    await again(harness)
-    harness.limits = Closed()
-    _, view = await again(harness)
-    assert view.step is Step.CHECK
 
 
 async def test_sources_in_another_order_are_cited_in_that_order() -> None:

@@ -39,13 +39,6 @@ SEGMENTS = json.dumps(
     },
     ensure_ascii=False,
 )  # fmt: skip
-RUNNING = """## Hours
-The night desk opens at **nine** [1].
-
-| What | Value |
-| --- | --- |
-| closes | at four [1] |
-| fee | 4 EUR [2] |"""
 
 
 def view(text: str, protocol: AnswerProtocol = AnswerProtocol.SEGMENTS, **config: Any) -> JobView:
@@ -142,11 +135,3 @@ def test_a_supplied_answer_is_not_restyled() -> None:
     result = restyle(view_of_final(final, datetime.now(UTC)), CitationStyle.FOOTNOTE)
     assert result.response == request.response
     assert "stays unchanged" in result.warnings[-1]
-
-
-def test_claims_that_were_not_verified_stay_listed_where_a_list_can_stand() -> None:
-    for style, output_format in product(CitationStyle, FORMATS):
-        moved = restyle(view(SEGMENTS), style, output_format)
-        _, rule, below = moved.response.rpartition("\n---\n")
-        is_listed = bool(rule) and below.endswith("\n- The editor eats | pancakes daily.")
-        assert is_listed is (output_format not in {OutputFormat.JSON, OutputFormat.TABLE}), (style, output_format)

@@ -77,11 +77,6 @@ def test_a_result_names_its_message_trace_and_prompt() -> None:
     assert (result_of(view).message_id, result_of(view).prompt_version) == ("m-7", None)
 
 
-def test_the_message_of_a_result_is_its_job_unless_one_was_given() -> None:
-    message_result = result()
-    assert message_result.message_id == str(message_result.job_id)
-
-
 @pytest.mark.parametrize("answer", ["", " \n"])
 def test_no_final_text_is_empty(answer: str) -> None:
     assert "empty" in result(answer=answer).response

@@ -282,21 +282,3 @@ DEVICES = (
 )
 def test_a_cell_of_a_table_belongs_to_its_row_and_its_column(claim: str, source: str, expected: Verdict) -> None:
     assert verdict(claim, source) is expected
-
-
-@pytest.mark.parametrize(
-    "sentence",
-    [
-        "Blades and wheels may be cleaned with water; all other parts of the mower may not.",
-        "If the tenant has moved out, he or she may object at the first hearing, but the landlord may not.",
-        "In the year 2023 the result rose by 8.8%, and the total dividend is 18.5 cents per share.",
-    ],
-)
-def test_each_clause_of_a_copied_sentence_is_supported(sentence: str) -> None:
-    source = f"This is paragraph 7. {sentence} It holds from May on."
-    request = JobRequest(response=f"{sentence[:-1]} [1].", context=({"content": source},))
-    claims = ground(request, postprocess(request, None, None)).claims
-    assert {claim.verdict for claim in claims} == {Verdict.SUPPORTED}
-    assert all(
-        source[place.start : place.end].strip(".,; ") in sentence for claim in claims for place in claim.evidence
-    )

@@ -251,14 +251,6 @@ async def test_an_answer_that_is_no_json_is_requested_once_more() -> None:
     assert "not wholly in the form" in harness.provider.calls[1].prompt.snapshot.texts([SOURCE])[-1][1]
 
 
-async def test_an_answer_that_stays_unreadable_is_requested_once_more_only() -> None:
-    harness = RoundsHarness(ScriptedProvider(answers(GOOD, protocol=SEGMENTS)))
-    view = await harness.answer(requesting())
-
-    assert (view.outcome, len(harness.provider.calls)) == (Outcome.PARTIAL, 2)
-    assert "not in the required form" in record_of(view).quality.reasoning
-
-
 SCHEMA = {"type": "object", "required": ["hour"], "properties": {"hour": {"type": "integer"}}}
 
 
@@ -269,20 +261,6 @@ async def test_an_object_that_breaks_its_schema_is_asked_for_again_by_the_path_o
 
     assert (view.outcome, record_of(view).output_structured) == (Outcome.ANSWERED, {"hour": 9})
     assert "at $.hour" in harness.provider.calls[1].prompt.snapshot.texts([SOURCE])[-1][1]
-
-
-async def test_an_object_that_still_breaks_its_schema_is_partial_and_says_where() -> None:
-    harness = RoundsHarness(
-        ScriptedProvider(as_object("The night desk opens at nine in the evening.", data={"hour": "nine"}))
-    )
-    view = await harness.answer(requesting(output_schema=SCHEMA))
-
-    record = record_of(view)
-    assert (view.outcome, record.output_structured) == (Outcome.PARTIAL, {"hour": "nine"})
-    assert len(harness.provider.calls) == 2
-    fault = "the object does not satisfy output_schema at $.hour"
-    assert any(fault in warning for warning in record.quality.warnings)
-    assert fault in record.quality.reasoning.replace("The object", "the object")
 
 
 async def test_an_answer_that_is_too_long_is_asked_for_once_more_and_then_cut() -> None:

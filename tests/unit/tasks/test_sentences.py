@@ -121,19 +121,6 @@ def test_sentences(text: str, expected: list[str]) -> None:
     assert split(text) == expected
 
 
-@pytest.mark.parametrize("language", ["en", "de", "es", "fr", "zh", "ar", "ja"])
-def test_a_language_named_changes_no_sentence_of_another(language: str) -> None:
-    text = "Dr. Müller zahlt 3,5 %. ¿Cuándo? 押金为500元。可以吗？ هل هذا صحيح؟ نعم."
-    assert split(text, language) == [
-        "Dr. Müller zahlt 3,5 %.",
-        "¿Cuándo?",
-        "押金为500元。",
-        "可以吗？",
-        "هل هذا صحيح؟",
-        "نعم.",
-    ]
-
-
 def test_wrapped_lines_are_joined_and_short_ones_are_not() -> None:
     wrapped = "This line is rather long and is wrapped by its writer somewhere in the\nmiddle. Short line\nAnother"
     assert split(wrapped) == [wrapped[: wrapped.index(" Short")], "Short line", "Another"]

@@ -6,7 +6,6 @@ from schemas.grounding import Verdict
 from schemas.job import JobRequest
 from tasks.answers.postprocess import postprocess
 from tasks.grounding import ground
-from tasks.text.language import language_of
 
 STAFF = "On 31 December 2023, Norwick had 684 employees, 11.9% more than a year earlier (611)."
 SERIES = "A second series commenced on 14 January 2000 and finished on 18 February 2000, again including six episodes."
@@ -113,26 +112,6 @@ def test_what_differs_beside_the_spelling_is_left_open(source: str, claim: str) 
 @pytest.mark.parametrize(("source", "claim"), WRONG)
 def test_another_value_in_another_spelling_is_not(source: str, claim: str) -> None:
     assert verdict(source, claim) is not Verdict.SUPPORTED
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "On 31 December 2023, Norwick had 684 employees, 11.9 percent more than a year earlier (611).",
-        "Marcus Morton served as a U.S. Senator.",
-        "Gary Smith's research focuses on public finance.",
-        "Abacus computing doesn't need complex molecular reactions.",
-    ],
-)
-def test_english_with_words_of_other_languages_is_none_of_these(text: str) -> None:
-    assert language_of(text) in {"en", None}
-
-
-def test_a_name_that_is_a_contraction_of_nothing_is_read() -> None:
-    source = '"An\'t" (sometimes "a\'n\'t") arose from "am not" (via "amn\'t") and "aren\'t" almost simultaneously.'
-    claim = '"An\'t" (sometimes "a\'n\'t") arose from "am not" almost simultaneously.'
-    # It leaves out the other origin.
-    assert verdict(source, claim) is Verdict.UNDECIDED
 
 
 def verdict(source: str, sentence: str) -> Verdict:

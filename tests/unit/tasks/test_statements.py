@@ -16,10 +16,10 @@ from tasks.ports import FinalJob
 from tasks.text.clauses import clause_spans
 from tasks.text.language import SUPPORTED
 from tasks.text.sentences import Span
-from tasks.text.statements import Vocabulary, read_statement, without_place
+from tasks.text.statements import Vocabulary, read_statement
 from tasks.text.word_search import AsciiSearch
 from tests.unit.tasks.sayings import SAYINGS, Sayings
-from tests.unit.tasks.test_check import SOURCE, examine, leased_for_check
+from tests.unit.tasks.test_check import examine, leased_for_check
 
 KINDS = (
     "wrong",
@@ -86,11 +86,6 @@ def test_the_same_form_with_the_words_of_the_source_is_never_contradicted(code: 
     assert verdicts(record) != {Verdict.NOT_CHECKABLE}
 
 
-def test_most_of_them_are_supported() -> None:
-    outcomes = [final(SAYINGS[code], answer, strictness="balanced")[0] for code, answer in every("right")]
-    assert outcomes.count(Outcome.ANSWERED) >= 0.75 * len(outcomes)
-
-
 @pytest.mark.parametrize(("code", "answer"), every("nothing"))
 def test_what_says_nothing_is_no_claim_and_no_answer(code: str, answer: str) -> None:
     outcome, record = final(SAYINGS[code], answer)
@@ -117,21 +112,6 @@ def test_a_number_in_a_list_is_no_claimed_number(code: str, answer: str) -> None
 
 
 @pytest.mark.parametrize(
-    ("text", "rest"),
-    [
-        ("7. Juli 1914 begann es.", "7. Juli 1914 begann es."),
-        ("3.5 percent is the rate.", "3.5 percent is the rate."),
-        ("1850 was the year.", "1850 was the year."),
-        ("2024. It ended.", "2024. It ended."),
-        ("7 dogs require consent.", "7 dogs require consent."),
-        ("### 4.2. Fees", "Fees"),
-    ],
-)
-def test_a_number_that_says_something_stays(text: str, rest: str) -> None:
-    assert without_place(text) == rest
-
-
-@pytest.mark.parametrize(
     ("text", "is_claim"),
     [
         ("## Morgan Hale", False),
@@ -149,13 +129,6 @@ def test_a_topic_is_a_claim_if_it_names_what_is_nowhere(text: str, is_claim: boo
     sayings = SAYINGS["en"]
     vocabulary = Vocabulary(sayings.question, [sayings.source], text)
     assert (read_statement(text, vocabulary=vocabulary).reason is None) is is_claim
-
-
-def test_a_question_that_repeats_the_one_asked_is_no_claim() -> None:
-    query = "Did Morgan Hale pay 500 EUR in 1999?"
-    assert read_statement(query, vocabulary=Vocabulary(query)).reason == "a question"
-    assert read_statement(query).reason is None
-    assert read_statement(query, cited=True, vocabulary=Vocabulary(query)).reason is None
 
 
 # ---- a claim for each thing that is said -----------------------------------------------------------------------------
@@ -194,17 +167,6 @@ def test_a_clause_without_a_citation_shares_the_next_one_of_its_sentence() -> No
     assert not any("carries no citation" in claim.reason for claim in claims_of(record))
 
 
-def test_redaction_takes_out_the_whole_sentence() -> None:
-    right = "The night desk opens at nine in the evening [1]."
-    answer = f"{right} The edition is printed in Port Lune, and the swimming pool is full of penguins [1]."
-    request = JobRequest(
-        query="q", context=({"content": SOURCE},), config={"on_ungrounded": "redact", "strictness": "strict"}
-    )
-    job = examine(leased_for_check(request, answer), monotonic())
-    assert isinstance(job, FinalJob)
-    assert job.record.answer == right
-
-
 # ---- denials and refusals ----------------------------------------------------------------------------------------------
 
 
@@ -224,29 +186,11 @@ def test_an_honest_refusal_is_an_abstention(code: str, answer: str) -> None:
     assert (outcome, record.answer) == (Outcome.ABSTAINED, answer)
 
 
-@pytest.mark.parametrize(("code", "answer"), every("absent"))
-def test_an_honest_remark_about_a_gap_harms_no_answer(code: str, answer: str) -> None:
-    outcome, record = final(SAYINGS[code], f"{SAYINGS[code].right[0]} {answer}", strictness="lenient")
-    assert outcome is Outcome.ANSWERED
-    assert [claim.verdict for claim in claims_of(record)][1:] == [Verdict.NOT_CHECKABLE]
-
-
 @pytest.mark.parametrize(("code", "answer"), every("inventions"))
 def test_a_refusal_with_an_invented_fact_is_no_refusal(code: str, answer: str) -> None:
     outcome, record = final(SAYINGS[code], answer)
     assert outcome is Outcome.PARTIAL
     assert not verdicts(record).isdisjoint({Verdict.UNDECIDED, Verdict.CONTRADICTED})
-
-
-def test_a_denial_that_the_source_shares_is_not_contradicted() -> None:
-    source = "There is no evidence that penguins live in the pool. The pool opens at 9."
-    sayings = SAYINGS["en"]
-    request = JobRequest(
-        query=sayings.question, context=(source,), response="There is no evidence that penguins live there."
-    )
-    job = examine(leased_for_check(request, ""), monotonic())
-    assert isinstance(job, FinalJob)
-    assert job.outcome is Outcome.ABSTAINED
 
 
 # ---- broken citations --------------------------------------------------------------------------------------------------
@@ -261,26 +205,6 @@ def test_an_answer_whose_only_citation_is_broken_is_not_answered(marker: str) ->
     assert record.grounding.citation_precision == 0.0
     assert claims_of(record)[0].miscited
     assert "leads to a place in a source" in record.quality.reasoning
-
-
-def test_a_quote_that_stands_nowhere_is_a_broken_citation() -> None:
-    text = (
-        '{"segments": [{"text": "The night desk opens at nine in the evening.", "citations":'
-        ' [{"source": 1, "quote": "penguins swim in the pool"}]}]}'
-    )
-    request = JobRequest(query="When does the desk open?", context=({"content": SOURCE},))
-    job = examine(leased_for_check(request, text, protocol="segments"), monotonic())
-    assert isinstance(job, FinalJob)
-    assert job.outcome is Outcome.PARTIAL
-    assert job.record.grounding is not None
-    assert job.record.grounding.citation_precision == 0.0
-
-
-def test_a_broken_citation_beside_a_good_one_lowers_the_precision() -> None:
-    outcome, record = final(SAYINGS["en"], "The deposit is three monthly rents [1][7].")
-    assert outcome is Outcome.ANSWERED
-    assert record.grounding is not None
-    assert record.grounding.citation_precision == 0.5
 
 
 # ---- the quick look at a sentence ------------------------------------------------------------------------------------
@@ -298,14 +222,3 @@ def test_a_quick_look_changes_no_reading(monkeypatch: pytest.MonkeyPatch) -> Non
     quick = [read_statement(text, cited=True) for text in texts]
     monkeypatch.setattr(AsciiSearch, "may_match", lambda _, __: True)
     assert quick == [read_statement(text, cited=True) for text in texts]
-
-
-def test_a_quick_look_finds_the_start_of_a_plain_statement_plain() -> None:
-    search = AsciiSearch(lambda: r"(?i)\A(?:hello|(?:the )?answer)(?!\w)|\bsure\W*\Z")
-    assert not search.may_match("The deposit is three monthly rents.")
-    for text in ("HELLO there", "The answer", "To be sure!", "Die Kaution beträgt drei Monatsmieten."):
-        assert search.may_match(text)
-
-
-def test_an_escaped_backtick_begins_no_code() -> None:
-    assert [marker.numbers for marker in find_markers(r"\`[1]\` and `[2]`")] == [(1,)]

@@ -8,7 +8,6 @@ from uuid import uuid4
 import orjson
 import pytest
 
-from schemas.job import GenerationConfig
 from schemas.states import Step
 from tasks.errors import InputError
 from tasks.submit import Submitted, canonical, new_batch, new_job, parse_request, submit
@@ -23,28 +22,11 @@ def refused(raw: Any) -> InputError:
     return caught.value
 
 
-def test_a_plain_string_is_a_source_with_derived_ids() -> None:
-    first, _ = parse_request(GOOD)
-    second, _ = parse_request(GOOD)
-
-    assert first.context[0].content == "It happens at noon."
-    assert first.context[0].chunk_id == second.context[0].chunk_id != ""
-
-
 def test_unknown_keys_go_to_metadata_with_one_warning() -> None:
     request, warnings = parse_request({**GOOD, "ticket": 7, "team": "a", "metadata": {"x": 1}})
 
     assert request.metadata == {"ticket": 7, "team": "a", "x": 1}
     assert warnings == ["unknown keys were put into metadata: 'ticket', 'team'"]
-
-
-def test_unknown_keys_of_a_source_go_to_its_metadata() -> None:
-    request, warnings = parse_request(
-        {"query": "q", "context": [{"content": "c", "title": "T", "metadata": {"page": 2}}]}
-    )
-
-    assert request.context[0].metadata == {"title": "T", "page": 2}
-    assert warnings == []
 
 
 @pytest.mark.parametrize(
@@ -72,18 +54,6 @@ def test_bad_input_names_its_field(raw: Any, field: str | None, message: str) ->
         assert str(error).startswith(field)
 
 
-def test_several_problems_are_reported_together() -> None:
-    error = refused({"query": 5, "context": [{"content": 7}], "priority": "high"})
-
-    assert all(field in str(error) for field in ("query", "context.0.content", "priority"))
-
-
-def test_defaults_of_the_batch_fill_what_a_job_leaves_open() -> None:
-    request, _ = parse_request({**GOOD, "config": {"max_tokens": 50}}, {"max_tokens": 10, "mode": "simple"})
-
-    assert (request.config.max_tokens, request.config.mode) == (50, "simple")
-
-
 def test_a_typo_in_the_defaults_is_an_error_of_the_batch() -> None:
     with pytest.raises(InputError, match="max_token"):
         new_batch({"defaults": {"max_token": 5}}, tenant="t")
@@ -107,17 +77,6 @@ def test_the_canonical_form_is_that_of_the_request_as_a_whole(config: dict[str, 
         assert orjson.loads(stored) == request.model_dump(mode="json")
         whole = orjson.dumps(request.model_dump(mode="json", exclude_defaults=True), option=orjson.OPT_SORT_KEYS)
         assert request_hash == hashlib.sha256(whole).digest()
-
-
-def test_configs_that_are_spelt_alike_are_one_object_and_others_are_not() -> None:
-    def config_of(**fields: Any) -> GenerationConfig:
-        return parse_request({**GOOD, "config": fields})[0].config
-
-    assert config_of(max_tokens=7) is config_of(max_tokens=7)
-    assert config_of(max_tokens=8).max_tokens == 8
-    assert config_of(stream=True).stream
-    with pytest.raises(InputError, match=r"config\.temperature"):
-        config_of(temperature=float("nan"))
 
 
 def test_an_escaped_backslash_is_no_null_character() -> None:

@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -18,8 +17,6 @@ from tests.stub import hostile
 from tests.unit.tasks.test_redact import any_job
 
 SOURCE = "The fee is 250 euros. It is due in May."
-PAGES = Path(__file__).parents[3] / "worker" / "http" / "pages"
-REPORT = Path(__file__).parents[3] / "worker" / "operations" / "report.css.j2"
 
 
 def answer(second: Verdict = Verdict.UNDECIDED, **config: object) -> CheckedAnswer:
@@ -119,16 +116,5 @@ def test_sources_that_differ_on_a_supported_claim_are_told(claim: str, other: st
 def test_sources_that_speak_of_another_thing_do_not_differ(other: str) -> None:
     claim = "The premium is 200 euros for adults."
     request = JobRequest(query="What is it?", context=({"content": claim}, {"content": other}), response=claim)
-    processed = postprocess(request, None, None)
-    assert with_warnings(request, processed, ground(request, processed)).warnings == ()
-
-
-def test_a_source_of_another_product_does_not_differ_from_a_claim_that_names_its_own() -> None:
-    products = {"Car Basic": "The windscreen excess is $100.", "Car Plus": "The windscreen excess is $250."}
-    request = JobRequest(
-        query="What is it?",
-        context=tuple({"content": text, "product_name": name} for name, text in products.items()),
-        response="With Car Plus the windscreen excess is $250 [2].",
-    )
     processed = postprocess(request, None, None)
     assert with_warnings(request, processed, ground(request, processed)).warnings == ()

@@ -14,7 +14,6 @@ from tasks.answers.postprocess import postprocess
 from tasks.grounding import ground
 from tasks.policy.outcome import CheckedAnswer, decide_outcome
 from tasks.prompting.messages import render
-from tests.reader_outputs import outputs
 from tests.stub import hostile
 from tests.unit.tasks.value_facts import BOOLEANS, CHOICES, DATES, LANGUAGES, NUMBERS, TEXTS, Fact
 
@@ -72,31 +71,6 @@ def test_a_right_choice_is_located_and_a_wrong_one_flagged(language: str, fact: 
     schema = {"type": "object", "properties": {fact.name: {"enum": [fact.right, fact.wrong]}}}
     assert verdict(language, fact, fact.right, schema).verdict is Verdict.SUPPORTED
     assert verdict(language, fact, fact.wrong, schema).verdict is not Verdict.SUPPORTED
-
-
-# ---- lists and nested objects -----------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("place", range(2))
-@pytest.mark.parametrize("language", LANGUAGES)
-def test_one_wrong_leaf_of_a_nested_object_is_flagged_by_its_path(language: str, place: int) -> None:
-    number, day, name, yes = (kind[language][place] for kind in (NUMBERS, DATES, TEXTS, BOOLEANS))
-    quoted = [fact.sentence for fact in (number, day, name, yes)]
-
-    def data(amount: object, date: object) -> dict[str, Any]:
-        terms = {number.name: amount, "when": {day.name: date}}
-        return {"contract": {"terms": [terms], "names": {name.name: name.right}, yes.name: yes.right}}
-
-    grounding, values = values_of(data(number.right, day.right), quoted, source_of(language))
-    assert all(value.verdict is Verdict.SUPPORTED for value in values), [(v.path, v.reason) for v in values]
-    assert len(values) == 4
-    path = f"$.contract.terms[0].when.{day.name}"
-    flagged, values = values_of(data(number.right, day.wrong), quoted, source_of(language))
-    assert [value.path for value in values if value.verdict is not Verdict.SUPPORTED] == [path]
-    assert (flagged.grounding_score or 0) < (grounding.grounding_score or 0)
-    _, values = values_of(data(number.wrong, day.right), quoted, source_of(language))
-    wrong = [value.path for value in values if value.verdict is not Verdict.SUPPORTED]
-    assert wrong == [f"$.contract.terms[0].{number.name}"]
 
 
 # ---- swapped values -----------------------------------------------------------------------------------------------------
@@ -236,18 +210,3 @@ def test_facts_are_claims_and_open_points_are_flagged_only_where_a_source_says_t
         "$.key_facts[1]": Verdict.UNDECIDED,
         "$.limitations[2]": Verdict.CONTRADICTED,
     }
-
-
-def test_a_right_ready_made_object_leaves_the_answer_as_it_is() -> None:
-    data = {"confidence": 0.9, "key_facts": [hostile.TENANT], "limitations": ["The sources do not mention a deposit."]}
-    request = hostile.request(output_schema="AnswerWithSources")
-    text = hostile.segments((hostile.TENANT, 1), data=data)
-    assert outputs("test", request, hostile.completion(hostile.Reply(text))).outcome is Outcome.ANSWERED
-    wrong = hostile.segments(
-        (hostile.TENANT, 1), data={**data, "key_facts": ["The notice period for the tenant is nine months."]}
-    )
-    output = outputs("test", request, hostile.completion(hostile.Reply(wrong)))
-    assert output.outcome is Outcome.PARTIAL
-    (warning,) = output.warnings
-    assert "$.key_facts[0]: The notice period" in warning
-    assert "(the source says 'three months', not 'nine months' (number))" in warning

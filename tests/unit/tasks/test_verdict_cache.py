@@ -1,8 +1,7 @@
 """A claim with the same evidence is asked about once in a batch, by whichever process comes first."""
 
 import asyncio
-import json
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from decimal import Decimal
 from typing import Any
@@ -11,16 +10,15 @@ from uuid import UUID
 import pytest
 
 from schemas.failure import FailureKind
-from schemas.generation import CheckerName
 from schemas.grounding import Claim, Verdict
-from schemas.job import JobRequest, Recheck
+from schemas.job import JobRequest
 from schemas.model_call import FinishReason
 from schemas.states import Outcome, Step
 from tasks.check import Check
-from tasks.errors import LedgerError, ProviderError, Unstorable
+from tasks.errors import ProviderError
 from tasks.grounding.judge.call import Judge
 from tasks.grounding.judge.request import key_of
-from tasks.ports import Answered, CachedVerdict, Call, JobView, Leased, NewBatch, VerdictQuery
+from tasks.ports import Answered, Call, JobView, NewBatch
 from tests.builders import make_batch, make_jobs, make_prompt, new_id
 from tests.fakes.inline import Inline
 from tests.fakes.quiet import paid_calls
@@ -38,7 +36,7 @@ from tests.judge_harness import (
     verdict,
     verdicts_reply,
 )
-from tests.scripted_provider import Act, Registry, ScriptedProvider, answers, hangs, raises
+from tests.scripted_provider import Act, Registry, answers, hangs, raises
 from worker.process.journal import LedgerJournal
 
 YES = verdict(1, "supported", QUOTE)
@@ -135,63 +133,6 @@ async def test_a_partial_overlap_requests_only_the_missing_claims() -> None:
     assert [view.cost_usd for view in (first, second, third)] == [Decimal("0.002"), Decimal("0.002"), Decimal(0)]
 
 
-async def test_the_same_words_elsewhere_in_other_sources_are_the_same_evidence() -> None:
-    harness = judge_harness(verdicts_reply(YES), NEVER)
-    moved = supplied_answer(PARAPHRASE)
-    sources = ({"content": "Nothing to see here, move along."}, {"content": SOURCE})
-    moved = JobRequest(**{**moved.model_dump(), "context": sources})
-    _, second = await judged(harness, supplied_answer(PARAPHRASE), moved)
-
-    (claim,) = claims_of(second)
-    assert (claim.evidence[0].source_index, words(second, claim)) == (1, QUOTE)
-
-
-async def test_cached_verdicts_count_if_the_call_for_the_rest_fails() -> None:
-    harness = judge_harness(verdicts_reply(YES), raises(ProviderError(FailureKind.AUTHENTICATION, "bad key")))
-    first, second = await judged(harness, supplied_answer(PARAPHRASE), supplied_answer(PARAPHRASE, WRONG))
-
-    familiar, unknown = claims_of(second)
-    assert (familiar.verdict, familiar.score) == (Verdict.SUPPORTED, claims_of(first)[0].score)
-    assert (unknown.verdict, unknown.reused_from) == (Verdict.UNCHECKED, None)
-    assert "bad key" in grounding_of(second).failed_checkers["judge"]
-    assert grounding_of(second).checkers["judge"].startswith("scripted:scripted-1 by _judge@2")
-    assert second.outcome is Outcome.PARTIAL
-
-
-# ---- of a judge that gives probabilities -----------------------------------------------------------------------
-
-
-def decider(*call_probabilities: Sequence[float]) -> JudgeHarness:
-    """A judge that gives these probabilities, a call each."""
-    return JudgeHarness(
-        ScriptedProvider(
-            *(
-                answers(
-                    json.dumps(
-                        {"answers": [{"question": n, "probability": chance} for n, chance in enumerate(call, 1)]}
-                    )
-                )
-                for call in call_probabilities
-            ),
-            gives_probabilities=True,
-        )
-    )
-
-
-async def test_a_probability_that_may_rest_on_other_passages_is_asked_for_again() -> None:
-    far = " ".join(f"Sentence number {number} says very little of anything." for number in range(60))
-    context = ({"content": SOURCE}, {"content": f"{far} The harbour ferry is called Old Tom by everyone."})
-    first, second = (
-        JobRequest(**{**supplied_answer(*claims).model_dump(), "context": context})
-        for claims in ((PARAPHRASE, "Whoever crosses by boat meets Tom."), (PARAPHRASE,))
-    )
-    harness = decider([0.9, 0.4], [0.7])
-    _, view = await judged(harness, first, second)
-
-    assert asked_about(harness) == [2, 1]
-    assert claims_of(view)[0].reused_from is None
-
-
 # ---- what is not -----------------------------------------------------------------------------------------------
 
 
@@ -249,23 +190,6 @@ async def test_verdicts_that_do_not_count_are_not_cached(act: Act) -> None:
     assert len(harness.judge.calls) == 2
 
 
-@pytest.mark.parametrize(
-    ("verb", "error"), [("find_verdicts", LedgerError("no right to read")), ("store_verdicts", Unstorable("not this"))]
-)
-async def test_an_unreadable_ledger_counts_as_an_empty_cache(
-    monkeypatch: pytest.MonkeyPatch, verb: str, error: LedgerError
-) -> None:
-    async def fails(*_: object) -> None:
-        raise error
-
-    harness = judge_harness(verdicts_reply(YES))
-    monkeypatch.setattr(harness.ledger.cache, verb, fails)
-    views = await judged(harness, *[supplied_answer(PARAPHRASE)] * 2)
-
-    assert [view.outcome for view in views] == [Outcome.ANSWERED] * 2
-    assert asked_about(harness) == [1, 1]
-
-
 # ---- at the same time ------------------------------------------------------------------------------------------
 
 
@@ -307,28 +231,11 @@ async def test_a_simultaneous_request_in_one_process_waits_for_the_first() -> No
     assert sum(claims_of(view)[0].reused_from is None for view in views) == 1
 
 
-async def test_jobs_that_waited_for_one_claim_wait_for_the_first_request_of_the_next() -> None:
-    harness = judge_harness(slowly(verdicts_reply(YES)), slowly(verdicts_reply(YES)), NEVER)
-    views = await at_once(harness, *[supplied_answer(PARAPHRASE)] * 3, *[supplied_answer(PARAPHRASE, LATE)] * 10)
-
-    assert {claim.verdict for view in views for claim in claims_of(view)} == {Verdict.SUPPORTED}
-    assert asked_about(harness) == [1, 1]
-
-
 async def test_no_job_waits_twice_for_a_verdict_that_does_not_come() -> None:
     harness = judge_harness(slowly(verdicts_reply()), verdicts_reply(YES))
     views = await at_once(harness, *[supplied_answer(PARAPHRASE)] * 5)
 
     assert sorted(claims_of(view)[0].verdict.value for view in views) == ["supported"] * 4 + ["unchecked"]
-
-
-async def test_questions_that_overlap_in_a_ring_do_not_wait_for_each_other_for_ever() -> None:
-    harness = judge_harness(slowly(verdicts_reply(YES, verdict(2, "unsupported"))))
-    ring = (PARAPHRASE, LATE), (LATE, WRONG), (WRONG, PARAPHRASE)
-    views = await at_once(harness, *(supplied_answer(*claims) for claims in ring))
-
-    assert [claim.checker for view in views for claim in claims_of(view)] == ["judge"] * 6
-    assert sum(asked_about(harness)) <= 4
 
 
 async def test_one_that_is_cut_off_lets_the_others_ask() -> None:
@@ -353,34 +260,14 @@ async def test_one_that_is_cut_off_lets_the_others_ask() -> None:
 # ---- after a crash ---------------------------------------------------------------------------------------------
 
 
-class _Killed(BaseException):
-    pass
-
-
-async def killed_before(harness: JudgeHarness, verb: str, job: Leased) -> None:
-    """Run a job's check until the process dies before it says this to the ledger; then have it rescued."""
-
-    async def dies(*_: object) -> None:
-        raise _Killed
-
-    store = harness.ledger.queue if verb == "finish" else harness.ledger.cache
-    method = getattr(store, verb)
-    setattr(store, verb, dies)
-    with pytest.raises(_Killed):
-        await harness.check(job)
-    setattr(store, verb, method)
-    harness.ledger.advance(LEASE * 2)
-    await harness.ledger.duties.rescue(10, None)
-
-
 @pytest.mark.parametrize("verb", ["store_verdicts", "finish"])
 async def test_after_a_crash_the_answer_to_a_narrowed_question_is_read_as_it_was_put(verb: str) -> None:
     harness = judge_harness(verdicts_reply(YES), verdicts_reply(NO), NEVER)
     batch = make_batch()
     answers_ = supplied_answer(PARAPHRASE), supplied_answer(PARAPHRASE, WRONG), supplied_answer(WRONG)
     await harness.ledger.submission.submit(batch, [make_jobs(*answers_)])
-    await harness.check(await lease(harness))
-    await killed_before(harness, verb, await lease(harness))
+    await harness.check(await harness.lease())
+    await harness.killed_before(verb)
     first, second, third = await checked(harness, batch.id)
 
     assert asked_about(harness) == [1, 1]
@@ -388,48 +275,6 @@ async def test_after_a_crash_the_answer_to_a_narrowed_question_is_read_as_it_was
     source_jobs = [claim.reused_from.job_id if claim.reused_from else None for claim in claims_of(second)]
     assert source_jobs == [first.job_id, None]
     assert [claim.reused_from.job_id for claim in claims_of(third) if claim.reused_from] == [second.job_id]
-
-
-async def test_a_cached_verdict_erased_before_the_end_leaves_the_claim_unchecked_without_a_call(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    async def nothing(queries: Sequence[VerdictQuery]) -> list[dict[bytes, CachedVerdict]]:
-        return [{} for _ in queries]
-
-    harness = judge_harness(verdicts_reply(YES), verdicts_reply(NO), NEVER)
-    batch = make_batch()
-    await harness.ledger.submission.submit(
-        batch, [make_jobs(supplied_answer(PARAPHRASE), supplied_answer(PARAPHRASE, WRONG))]
-    )
-    await harness.check(await lease(harness))
-    await killed_before(harness, "finish", await lease(harness))
-    # As PostgreSQL answers once the first job is erased.
-    monkeypatch.setattr(harness.ledger.cache, "find_verdicts", nothing)
-    _, second = await checked(harness, batch.id)
-
-    assert [claim.verdict for claim in claims_of(second)] == [Verdict.UNCHECKED, Verdict.UNSUPPORTED]
-    assert "erased" in claims_of(second)[0].reason
-    assert len(harness.judge.calls) == 2
-
-
-async def lease(harness: JudgeHarness) -> Leased:
-    (job,) = await harness.ledger.queue.lease(Step.CHECK, "w", LEASE, 1)
-    return job
-
-
-# ---- rounds and rechecks ---------------------------------------------------------------------------------------
-
-
-async def test_a_recheck_calls_the_judge_again_and_shares_its_verdicts() -> None:
-    harness = judge_harness(verdicts_reply(YES), verdicts_reply(NO), verdicts_reply(YES), NEVER)
-    views = await judged(harness, *[supplied_answer(PARAPHRASE)] * 2)
-    for run_, expected in ((2, Verdict.UNSUPPORTED), (3, Verdict.SUPPORTED)):
-        recheck = Recheck(checkers=(CheckerName.LEXICAL, CheckerName.JUDGE), id=new_id())
-        await harness.ledger.actions.recheck([view.job_id for view in views], recheck, "ada")
-        views = await checked(harness, views[0].batch_id)
-        assert [(view.run, claims_of(view)[0].verdict) for view in views] == [(run_, expected)] * 2
-        assert [claims_of(view)[0].reused_from is None for view in views] == [True, False]
-    assert len(harness.judge.calls) == 3
 
 
 # ---- keys ------------------------------------------------------------------------------------------------------

@@ -12,7 +12,6 @@ import pytest
 
 from schemas.failure import Failure, FailureKind
 from schemas.job import JobRequest
-from schemas.states import HeldReason
 from tasks.calls.paid_call import BrokenCall
 from tasks.calls.retry import Fail, Hold, Retry, Snooze
 from tasks.errors import ProviderError
@@ -20,12 +19,11 @@ from tasks.estimates.estimate import first_lease
 from tasks.lanes.choice import LaneChooser
 from tasks.lanes.parking import call_of, document_of, open_call
 from tasks.ports import Leased, NewBatch
-from tasks.ports.remote_batches import Candidates, Intent, OpenBatch, PendingCall, WaitingCalls
+from tasks.ports.remote_batches import Candidates, Intent, OpenBatch, PendingCall
 from tasks.prompting.messages import render
 from tests.builders import make_attempt
 from tests.fakes.quiet import paid_calls
 from tests.scripted_provider import Registry, ScriptedProvider
-from worker.lanes import unserved
 from worker.lanes.collection import BatchLane
 from worker.lanes.pace import Work, take_turns
 from worker.lanes.settlement import Settlement
@@ -104,14 +102,6 @@ def test_before_it_fails_a_job_comes_to_its_fallbacks() -> None:
     assert with_fallback.settlement.decide(job(), broken(K.INVALID_REQUEST), of_call=True) == Retry(timedelta(0))
     assert isinstance(
         with_fallback.settlement.decide(replace(job(), spent=4), broken(K.INVALID_REQUEST), of_call=True), Fail
-    )
-
-
-def test_a_second_round_is_never_held() -> None:
-    decision = lane().settlement.decide(replace(job(), round=1), broken(K.QUOTA, lane_paused=True), of_call=False)
-    assert isinstance(decision, Fail)
-    assert lane().settlement.decide(job(), broken(K.QUOTA, lane_paused=True), of_call=False) == Hold(
-        HeldReason.LANE_PAUSED
     )
 
 
@@ -211,44 +201,3 @@ def test_a_batch_that_another_worker_can_serve_is_left_to_it_at_once() -> None:
     assert (store.writes, calls.unserved.all(), calls.unserved.closed) == ([("put off",)], [], {"gone"})
     asyncio.run(calls._look_after(replace(batch, overdue=calls.pace.keep_for)))
     assert [each.provider for each in calls.unserved.all()] == ["gone"], "none took it for so long"
-
-
-def test_calls_that_no_batch_can_be_made_of_here_are_said_once_a_cause_and_reported(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    registry = Registry(ScriptedProvider())
-    registry.remote = cast("Any", Listing(Candidates()))
-    calls = lane(providers=registry)
-    now = 0.0
-    monkeypatch.setattr(unserved, "monotonic", lambda: now)
-    for _ in range(3):
-        assert calls._remote("gone", report=True) is None
-    (record,) = caplog.records
-    assert record.message.endswith("and this worker can't look after them: no provider 'gone' is configured")
-    (waiting,) = calls.unserved.all()
-    assert (waiting.provider, waiting.lane, waiting.kind) == ("gone", "provider_batch", "configuration")
-    now = 301.0
-    assert calls.unserved.all() == [], "none was seen for five minutes"
-    now = 600.0
-    assert calls._remote("gone", report=True) is None
-    assert calls.unserved.all() == [waiting], "the next look of this worker keeps their beginning"
-    assert len(caplog.records) == 1, "and logs nothing again"
-
-    registry.remote = None
-    assert calls._remote("scripted", report=True) is None
-    assert [each.provider for each in calls.unserved.all()] == ["gone", "scripted"]
-    registry.remote = cast("Any", Listing(Candidates()))
-    assert calls._remote("scripted", report=True) is registry.remote
-    assert [each.provider for each in calls.unserved.all()] == ["gone"]
-    assert calls.unserved.closed == {"gone"}
-    assert len(caplog.records) == 2
-
-
-def test_parked_calls_are_unserved_once_no_worker_sent_them_for_long() -> None:
-    calls = lane()
-    young = WaitingCalls("gone", "m", None, 3, 100, quiet=timedelta(minutes=14), oldest=timedelta(minutes=14))
-    assert asyncio.run(calls._send_gathered([young])) is False
-    assert calls.unserved.all() == [], "another worker may have the key, and create another batch just now"
-    old = replace(young, oldest=calls.pace.gathering.longest + calls.pace.create_within)
-    assert asyncio.run(calls._send_gathered([old])) is False
-    assert [each.provider for each in calls.unserved.all()] == ["gone"]

@@ -1,6 +1,5 @@
 """Refusals of requests that the installation does not serve, by line and field, and warnings."""
 
-import json
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,7 @@ import pytest
 from schemas.failure import FailureKind
 from schemas.job import GenerationConfig
 from tasks.errors import InputError
-from tasks.submit import check_served, parse_request
+from tasks.submit import parse_request
 from worker.cli.submitting import new_submission
 from worker.ledger.fleet import LaneNotice
 from worker.operations.file_intake import InputOrder
@@ -57,24 +56,6 @@ def test_an_unserved_option_is_named_by_its_field(config: dict[str, Any], priced
     assert fields(installed(), priced=priced, **config) == expected
 
 
-def test_a_check_only_job_needs_no_provider() -> None:
-    assert fields(installed(), generates=False, provider="opanai", lane="background") == []
-
-
-def test_with_other_settings_of_workers_nothing_is_refused() -> None:
-    catalog = installed(same=False)
-    request, _ = parse_request({"query": "A?", "config": {"provider": "theirs"}})
-    (warning,) = check_served(request, catalog, priced=True)
-    assert warning.startswith("config.provider: no provider 'theirs' is configured")
-    assert fields(catalog, provider="anthropic") == [], "the key is where the workers are"
-    assert fields(catalog, priced=True) == [], "nobody knows their default"
-    request, _ = parse_request({"query": "A?", "config": {"lane": "background", "provider": "extractive"}})
-    (warning,) = check_served(request, catalog, priced=False)
-    assert warning.startswith(
-        "config.lane: the lane 'background' is OpenAI's own, and the provider 'extractive' does not have it"
-    )
-
-
 @pytest.mark.parametrize(
     ("config", "field"),
     [({"prompt_name": "poem"}, "config.prompt_name"), ({"prompt_version": "999"}, "config.prompt_version")],
@@ -84,18 +65,6 @@ def test_a_prompt_that_does_not_exist_is_refused_at_the_door(config: dict[str, s
         parse_request({"query": "A?", "config": config})
     assert refused.value.field == field
     parse_request({"response": "It is so.", "config": config})
-
-
-def test_a_file_names_the_line_and_the_field(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = tmp_path / "in.jsonl"
-    jobs = [{"query": "A?", "context": ["A."]}, {"query": "B?", "config": {"provider": "opanai"}}]
-    path.write_text("\n".join(map(json.dumps, jobs)))
-    submission = new_submission(InputOrder([str(path)]), Settings(provider="extractive"))
-    assert not submission.empty
-    (bad,) = submission.intake.refused
-    assert (bad.position, bad.place) == (1, f"{path}, line 2")
-    assert "config.provider: no provider 'opanai' is configured; there is anthropic, " in bad.message
-    assert bad.message in capsys.readouterr().err
 
 
 def test_a_setting_that_names_no_provider_is_told_by_its_name(tmp_path: Path) -> None:

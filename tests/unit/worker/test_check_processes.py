@@ -5,9 +5,7 @@ import gc
 import os
 import signal
 import socket
-import threading
 from collections.abc import AsyncIterator, Callable, Coroutine
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import Any, NoReturn
@@ -16,7 +14,7 @@ import psutil
 import pytest
 
 from tasks.errors import CheckEnded
-from worker.process.check_processes import CheckProcesses, ForkServer, ForkServerEnded
+from worker.process.check_processes import CheckProcesses, ForkServer
 
 CEILING_S = 30
 UNLIMITED_S = 3_600
@@ -151,40 +149,6 @@ async def test_a_process_that_can_not_begin_is_named_at_the_start() -> None:
     with pytest.raises(ValueError, match="no"):
         async with processes(begin=refuse):
             pass
-
-
-def test_a_close_wakes_a_thread_that_waits_for_an_answer() -> None:
-    server = ForkServer(nothing, nothing, 1)
-    began = threading.Event()
-
-    def wait() -> None:
-        began.set()
-        with suppress(ForkServerEnded, OSError):
-            # There was no order, so no answer comes.
-            server._receive()
-
-    threads = [threading.Thread(target=wait, daemon=True), threading.Thread(target=server.close, daemon=True)]
-    threads[0].start()
-    began.wait()
-    threads[1].start()
-    for thread in threads:
-        thread.join(60)
-    assert not any(thread.is_alive() for thread in threads)
-
-
-def test_orders_of_several_threads_have_each_their_own_answer() -> None:
-    server = ForkServer(nothing, nothing, 1)
-
-    def fork(_: int) -> int:
-        here, there = socket.socketpair()
-        with here:
-            pid = server.fork(0, there)
-            server.kill(pid)
-            return pid
-
-    with ThreadPoolExecutor(8) as threads:
-        assert len(set(threads.map(fork, range(12)))) > 1
-    server.close()
 
 
 def test_a_close_amid_an_order_ends_all_processes() -> None:

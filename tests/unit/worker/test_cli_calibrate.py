@@ -72,20 +72,6 @@ def test_a_calibration_is_written_and_used(tmp_path: Path, capsys: pytest.Captur
     assert CHECKERS["lexical"].version != shipped().version  # type: ignore[index]
 
 
-def test_bad_lines_are_named_and_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = labels(tmp_path / "labels.jsonl")
-    bad = [b"{", b"[1]", b'{"response": "a b", "sources": ["a"]}', b'{"label": 1, "sources": ["a"]}']
-    good = orjson.dumps(
-        {"claim": "The lantern is copper.", "sources": ["The lantern is copper."], "label": "supported"}
-    )
-    path.write_bytes(path.read_bytes() + b"\n".join([*bad, good]) + b"\n")
-    assert cli.run(["calibrate", str(path), "-o", "-", "--quiet"]) == 0
-    captured = capsys.readouterr()
-    assert orjson.loads(captured.out)["labels"] == LINES + 1
-    for number in range(4):
-        assert f"line {LINES + 1 + number} is left out" in captured.err
-
-
 def test_too_few_labels_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "mine.json"
     assert cli.run(["calibrate", str(labels(tmp_path / "labels.jsonl", count=12)), "-o", str(out)]) == 2

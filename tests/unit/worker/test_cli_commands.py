@@ -1,11 +1,7 @@
 import io
 import re
-from importlib.metadata import version
 from pathlib import Path
-from uuid import UUID
 
-import jsonschema
-import orjson
 import pytest
 from rich.console import Console
 
@@ -23,11 +19,10 @@ from tasks.errors import (
 )
 from worker import cli
 from worker.cli.commands import NAMES
-from worker.cli.commands.contract import json_schema
 from worker.cli.exits import exit_code_of
 from worker.cli.help import ANSWER, ARGUMENTS, CHECK, FILES, MONEY, NIGHT, OPTIONS, TERMINAL
 from worker.cli.job_view import show_answer
-from worker.cli.terminal import tell, wrap
+from worker.cli.terminal import tell
 from worker.local import StartError
 from worker.supervise.state_directory import InUse
 from worker.supervise.workers import WorkerFailed
@@ -36,12 +31,6 @@ EXAMPLES = Path(__file__).parents[3] / "examples"
 
 
 pytestmark = pytest.mark.usefixtures("as_before")
-
-
-def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.run(["--help"]) == 0
-    stdout = capsys.readouterr().out
-    assert [name for name in NAMES if f"  {name} " not in stdout] == []
 
 
 FAULTS = [
@@ -146,17 +135,6 @@ def test_a_setting_of_a_file_that_is_nearly_one_is_refused_with_it(
     assert "NIGHTDESK_SLOT: is no setting; the nearest is NIGHTDESK_SLOTS" in capsys.readouterr().err
 
 
-def test_help_is_short_and_long_and_the_version_is_the_packages(capsys: pytest.CaptureFixture[str]) -> None:
-    pages = []
-    for option in ("-h", "--help"):
-        assert cli.run(["status", option]) == 0
-        pages.append(capsys.readouterr().out)
-    assert pages[0] == pages[1] != ""
-
-    assert cli.run(["--version"]) == 0
-    assert capsys.readouterr().out == f"nightdesk {version('nightdesk')}\n"
-
-
 @pytest.mark.parametrize(("former", "now"), [("list", "status"), ("labels", "label"), ("resume", "release")])
 def test_a_former_name_of_a_command_has_its_help(former: str, now: str, capsys: pytest.CaptureFixture[str]) -> None:
     pages = []
@@ -164,26 +142,6 @@ def test_a_former_name_of_a_command_has_its_help(former: str, now: str, capsys: 
         assert cli.run([name, "--help"]) == 0
         pages.append(capsys.readouterr().out)
     assert pages[0] == pages[1]
-
-
-@pytest.mark.parametrize(
-    ("line", "words"),
-    [("nightdesk cal", ["calibrate"]), ("nightdesk run --max-c", ["--max-cost-usd"]), ("nightdesk nothing x", [])],
-)
-@pytest.mark.parametrize("shell", ["bash", "fish"])
-def test_a_shell_completes_commands_and_their_options(
-    shell: str, line: str, words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("_NIGHTDESK_COMPLETE", f"complete_{shell}")
-    if shell == "bash":
-        monkeypatch.setenv("COMP_WORDS", line)
-        monkeypatch.setenv("COMP_CWORD", str(len(line.split()) - 1))
-    else:
-        monkeypatch.setenv("_TYPER_COMPLETE_ARGS", line)
-        monkeypatch.setenv("_TYPER_COMPLETE_FISH_ACTION", "get-args")
-    with pytest.raises(SystemExit):
-        cli.run([])
-    assert [row.split("\t")[0] for row in capsys.readouterr().out.splitlines() if row] == words
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -253,23 +211,6 @@ def test_messages_can_not_steer_a_terminal(capsys: pytest.CaptureFixture[str]) -
     assert stderr.count("\n") == 2
 
 
-def test_a_narrow_terminal_breaks_messages_at_words_and_no_command() -> None:
-    release = f"nightdesk release {UUID(int=7)}"
-    text = wrap(f"60 held (lane_paused): no calls are made to the provider; once that is fixed: {release}", 60)
-    assert text.splitlines()[-1] == release
-    assert max(map(len, text.splitlines())) <= 60
-    quoted = wrap("the workers that run keep their settings; 'nightdesk down' and 'nightdesk up' apply them", 50)
-    assert "\n'nightdesk down' and" in quoted
-    assert wrap("a\n\nb", 60) == "a\n\nb"
-
-
-def test_a_value_that_is_none_of_the_choices_is_named_without_the_words_of_the_parser(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    assert cli.run(["retry", str(UUID(int=7)), "--cause", "nonsense"]) == 2
-    assert "'--cause': 'nonsense' is not one of" in capsys.readouterr().err
-
-
 def test_an_answer_can_not_steer_a_terminal() -> None:
     request = JobRequest(query="\x1b]0;title\x07[bold]?", context=())
     result = JobResult(
@@ -286,22 +227,3 @@ def test_an_answer_can_not_steer_a_terminal() -> None:
     assert "\x1b" not in output
     assert "[bold]?" in output
     assert "[red]" in output
-
-
-def test_the_schema_of_a_request_accepts_what_the_door_accepts() -> None:
-    validator = jsonschema.Draft202012Validator(json_schema("JobRequest"))
-    for path in EXAMPLES.glob("*.jsonl"):
-        for line in path.read_bytes().splitlines():
-            validator.validate(orjson.loads(line))
-    good = (
-        {"response": "An answer."},
-        {"query": "?", "context": ["text", {"content": "text", "title": "T"}], "own": 1},
-    )
-    bad = ({}, {"query": " "}, {"query": "?", "config": {"moode": 1}}, {"query": "?", "context": "text"})
-    for request in good:
-        JobRequest.model_validate(request)
-        assert validator.is_valid(request)
-    for request in bad:
-        with pytest.raises(ValueError, match="validation error"):
-            JobRequest.model_validate(request)
-        assert not validator.is_valid(request)

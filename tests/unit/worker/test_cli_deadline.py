@@ -73,14 +73,6 @@ def test_a_batch_does_not_end_before_it_may_begin() -> None:
         _ = Handover(not_before="2031-01-02T07:00Z", deadline="2031-01-01T07:00Z").batch
 
 
-def test_a_window_is_told_in_the_time_of_this_machine() -> None:
-    batch = Handover(not_before="2031-01-01T22:00Z", deadline="2031-01-02T07:00Z").batch
-
-    assert describe_window(batch) == (
-        "no call before 2031-01-01 23:00 CET; jobs that are not final expire on 2031-01-02 08:00 CET"
-    )
-
-
 def test_a_time_of_day_for_the_end_is_the_next_one_after_the_window_opens() -> None:
     batch = Handover(
         not_before="2031-01-01T12:00Z", deadline="07:00 Europe/Berlin", window="22:00-6:00 Europe/Berlin"

@@ -61,14 +61,6 @@ def test_an_estimate_begins_with_its_cost_and_an_unknown_one_is_not_0(
     assert bool(json.loads(capsys.readouterr().out)["cost_usd"]) == (model == "gpt-5-mini")
 
 
-def test_a_line_is_at_most_80_columns(
-    questions: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
-    cli.run(["estimate", str(questions)])
-    assert max(map(len, capsys.readouterr().out.splitlines())) <= 80
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

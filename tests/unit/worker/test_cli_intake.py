@@ -38,15 +38,6 @@ def refused(reader: Intake) -> list[Refused]:
     return reader.refused
 
 
-def test_positions_are_those_of_the_lines_over_all_files(tmp_path: Path) -> None:
-    first_path = write_lines(tmp_path / "one", job(), "", "{", "  ", job())
-    two = write_lines(tmp_path / "two", "", job())
-    reader = intake(first_path, two)
-    assert [new.position for new in reader.jobs()] == [0, 4, 6]
-    assert [(bad.position, bad.place) for bad in reader.refused] == [(2, f"{first_path}, line 3")]
-    assert (reader.lines, reader.accepted) == (4, 3)
-
-
 @pytest.mark.parametrize(
     ("line", "message"),
     [
@@ -81,20 +72,6 @@ def test_an_id_that_stands_twice_is_a_bad_line(tmp_path: Path, field: str) -> No
         "line 1; a row is one job; to ask once with all sources: --group-by query"
         in refused(intake(first_path, chunk))[0].message
     )
-
-
-def test_a_bad_line_keeps_its_custom_id(tmp_path: Path) -> None:
-    lines = (job(custom_id="a", config=1), job(custom_id=[7]), "[]", "{")
-    assert [bad.custom_id for bad in refused(intake(write_lines(tmp_path / "in", *lines)))] == ["a", None, None, None]
-
-
-def test_strict_names_every_bad_line_and_yields_no_job_after_the_first(tmp_path: Path) -> None:
-    reader = intake(write_lines(tmp_path / "in", job(), "{", job(), "["), strict=True)
-    jobs = []
-    with pytest.raises(InputError, match="2 of 4 lines"):
-        jobs.extend(reader.jobs())
-    assert [bad.position for bad in reader.refused] == [1, 3]
-    assert reader.accepted == 1
 
 
 def test_unknown_keys_are_warned_of_once_with_their_count(tmp_path: Path) -> None:

@@ -1,16 +1,13 @@
 """The list of ``nightdesk status`` and the options of a job: the state of a batch in a word, and fields set by hand."""
 
-import json
 import re
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.unit.worker.test_cli_waiting import status
-from worker import cli
-from worker.cli.commands.batch_list import age_of, show, state_of
+from worker.cli.commands.batch_list import show, state_of
 from worker.cli.console import console
 
 NOW = datetime.now(UTC)
@@ -37,11 +34,6 @@ def test_a_batch_has_its_state_in_a_word(
     assert state_of(status(states, holds, **fields), NOW) == state
 
 
-@pytest.mark.parametrize(("seconds", "age"), [(5, "5 s"), (90, "1 min"), (7_300, "2 h"), (200_000, "2 d")])
-def test_the_age_is_told_in_its_largest_unit(seconds: int, age: str) -> None:
-    assert age_of(status({}, created_at=NOW - timedelta(seconds=seconds)), NOW) == age
-
-
 @pytest.mark.parametrize("columns", [80, 120])
 def test_the_list_fits_its_terminal_and_cuts_no_id(
     columns: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -56,16 +48,3 @@ def test_the_list_fits_its_terminal_and_cuts_no_id(
     assert str(batch.batch_id) in lines[0]
     assert "912 of 1,000" in "".join(lines)
     assert "12 failed" in "".join(lines)
-
-
-@pytest.mark.usefixtures("as_before")
-def test_options_of_a_job_hold_for_rows_that_set_none(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("OPENAI_API_KEY", "sk-none")
-    jobs = [{"query": "Who?", "context": ["The porter."], "config": config} for config in ({}, {"model": "gpt-5"})]
-    (tmp_path / "in.jsonl").write_text("".join(json.dumps(job) + "\n" for job in jobs))
-    assert cli.run(["estimate", str(tmp_path / "in.jsonl"), "--model", "gpt-5-nano", "--json"]) == 0
-    rows = json.loads(capsys.readouterr().out)["models"]
-    assert {row["model"] for row in rows} == {"gpt-5", "gpt-5-nano"}
-    assert cli.run(["estimate", str(tmp_path / "in.jsonl"), "--mode", "nonsense"]) == 2

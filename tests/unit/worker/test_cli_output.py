@@ -1,73 +1,18 @@
-import asyncio
 import gzip
-import io
 import os
 import threading
 from pathlib import Path
-from typing import Any
 from uuid import UUID, uuid4
 
-import orjson
 import pytest
 
 from schemas.generation import CitationStyle, OutputFormat
-from schemas.record import JobResult
-from tasks.answers.texts import INVALID
 from tasks.errors import InputError
-from tasks.ports import NewBatch, NewJob, Refused
 from tasks.results import result_of
-from tasks.submit import new_job, parse_request
-from tests.lent_ledger import LentLedger
 from tests.unit.tasks.test_restyle import SEGMENTS, view
 from worker.cli.commands.stored_results import Styling, style_of
 from worker.cli.exits import OutputFailed
 from worker.cli.outfile import check_output, writing
-from worker.operations.result_lines import Tally, write_results
-
-
-def new(position: int, **fields: Any) -> NewJob:
-    request, _ = parse_request({"query": f"Question {position}?", "context": ["Text."], **fields})
-    return new_job(request, position=position, tenant="default")
-
-
-def batch() -> NewBatch:
-    return NewBatch(id=uuid4(), tenant="default")
-
-
-def results(ledger: LentLedger, batch_id: UUID) -> tuple[list[dict[str, Any]], Tally]:
-    file = io.BytesIO()
-    tally = asyncio.run(write_results(file, ledger, batch_id))
-    return [orjson.loads(line) for line in file.getvalue().splitlines()], tally
-
-
-def test_refused_lines_and_jobs_of_other_batches_appear_at_their_position() -> None:
-    ledger = LentLedger()
-    old = new(5, idempotency_key="once")
-    asyncio.run(ledger.submission.submit(batch(), [[old]]))
-    stored_batch = batch()
-    bad = [Refused(n, "not valid", custom_id=f"c{n}", place=f"in, line {n + 1}") for n in (0, 2, 5)]
-    jobs = [new(1), new(3, idempotency_key="once", query="Question 5?"), new(4)]
-    asyncio.run(ledger.submission.submit(stored_batch, [jobs], refused=bad))
-
-    lines, tally = results(ledger, stored_batch.id)
-
-    assert [line["position"] for line in lines] == [0, 1, 2, 3, 4, 5]
-    assert [line["state"] for line in lines] == ["failed", "available", "failed", "available", "available", "failed"]
-    assert lines[3]["job_id"] == str(old.id)
-    assert "handed in before, as number 5" in lines[3]["warnings"][0]
-    assert (tally.lines, tally.states["failed"], tally.all_well) == (6, 3, False)
-
-
-def test_a_refused_line_has_every_field_of_a_result() -> None:
-    ledger, stored_batch = LentLedger(), batch()
-    bad = Refused(0, "config.mode: no", "config.mode", "mine", "in, line 1")
-    asyncio.run(ledger.submission.submit(stored_batch, [[new(1)]], refused=[bad]))
-    lines, _ = results(ledger, stored_batch.id)
-    assert lines[0].keys() == lines[1].keys() == JobResult.model_fields.keys()
-    assert (lines[0]["job_id"], lines[0]["custom_id"], lines[0]["batch_id"]) == (None, "mine", str(stored_batch.id))
-    assert lines[0]["failure"]["kind"] == "invalid_request"
-    assert (lines[0]["response"], lines[0]["reasoning"]) == (INVALID, lines[0]["failure"]["message"])
-    assert lines[0]["failure"]["message"] == "in, line 1: config.mode: no"
 
 
 def write(path: Path, content: bytes, error: Exception | None = None) -> None:
@@ -89,12 +34,6 @@ def test_an_output_file_appears_complete_or_not_at_all(tmp_path: Path) -> None:
     assert path.read_text() == "whole"
     assert (tmp_path / "out.previous").read_text() == "before"
     assert sorted(tmp_path.iterdir()) == [path, tmp_path / "out.previous"]
-
-
-def test_an_output_named_gz_is_packed(tmp_path: Path) -> None:
-    with writing(str(tmp_path / "out.gz")) as file:
-        file.write(b"line\n" * 10_000)
-    assert gzip.decompress((tmp_path / "out.gz").read_bytes()) == b"line\n" * 10_000
 
 
 def test_a_link_and_a_pipe_are_written_through(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from schemas.batch import BatchStatus
 from tests.unit.worker.test_cli_waiting import status
-from worker.cli.progress import Rate, all_wait, status_line, window_text
+from worker.cli.progress import Rate, all_wait, status_line
 from worker.cli.summary import ending_lines
 
 HOUR = timedelta(hours=1)
@@ -86,19 +86,6 @@ def test_an_outage_is_told_with_the_next_try_and_leaves_the_pace_as_it_was() -> 
 
     tonight = status({"scheduled": 80}, not_before=datetime.now(UTC) + 2 * HOUR)
     assert "0 of 80 final, begins at " in status_line(tonight, Rate(), 80, later)
-
-
-def test_a_closed_window_says_when_it_goes_on_and_counts_in_the_remaining_time() -> None:
-    now = datetime.now(UTC)
-    waiting = status({"completed": 10, "scheduled": 90}, window=f"{now + 2 * HOUR:%H:%M}-{now + 3 * HOUR:%H:%M} UTC")
-    assert f"goes on at {now + 2 * HOUR:%Y-%m-%d %H:%M} UTC" in status_line(waiting, pace(0.0), 80)
-    # An hour's work fills the window; what is left of it is for the next night.
-    assert pace(90 / 1_800).describe(waiting).startswith("0.1/s, 2 h ")
-    assert pace(90 / 5_400).describe(waiting).startswith("0.0/s, 26 h ")
-
-    running = status({"running": 90}, window=f"{now - HOUR:%H:%M}-{now + HOUR:%H:%M} UTC")
-    assert "open until" not in status_line(running, pace(1.0), 80)
-    assert window_text(running).endswith(f"UTC, open until {now + HOUR:%Y-%m-%d %H:%M} UTC")
 
 
 def test_a_run_ends_with_a_bar_for_each_outcome_and_with_a_line_in_a_log() -> None:

@@ -7,9 +7,7 @@ from typing import Any
 
 import pytest
 
-from schemas.states import Step
 from tasks.errors import InputError
-from tasks.ports import HintKey
 from tests.lent_ledger import LentLedger
 from worker.cli.summary import describe
 from worker.cli.terminal import warn
@@ -85,36 +83,3 @@ def test_all_or_none_takes_nothing_where_one_line_is_in_conflict(harness: Submit
     with pytest.raises(InputError, match=r"1 of 3 lines can't be accepted; nothing was submitted"):
         harness.submit(keyed(0), keyed(1, "changed"), keyed(2), strict=True)
     assert len(asyncio.run(harness.ledger.reading.batches(9))) == 1
-
-
-def test_a_file_of_known_jobs_makes_no_batch_and_names_theirs(harness: SubmitHarness) -> None:
-    first = harness.submit(keyed(0), keyed(1))
-    second = harness.submit(keyed(2))
-
-    again = harness.submit(keyed(2), keyed(0), keyed(1))
-
-    assert (again.batch_id, again.created, again.jobs) == (None, False, 3)
-    assert describe(again) == (
-        f"nothing new: 3 jobs known from before by their idempotency key, in {second.batch_id} (1), {first.batch_id} (2); "
-        "no batch was made"
-    )
-    assert len(asyncio.run(harness.ledger.reading.batches(9))) == 2
-    assert [line["query"] for line in harness.output(again)] == ["Question 2?", "Question 0?", "Question 1?"]
-
-
-def test_few_jobs_are_hinted_by_step_and_urgency(tmp_path: Path) -> None:
-    source = {"context": ["Because."]}
-    jobs: list[dict[str, Any]] = [
-        {"query": "Why?", **source},
-        {"query": "And why?", "priority": 1, **source},
-        {"query": "Who?", "response": "He.", **source},
-    ]
-    path = tmp_path / "in.jsonl"
-    path.write_text("\n".join(map(json.dumps, jobs)))
-    submission = Submission(InputOrder([str(path)]), Settings(provider="extractive"))
-    accepted = asyncio.run(submission.write(LentLedger()))
-    assert accepted.hints == {
-        HintKey(Step.GENERATE, urgent=False),
-        HintKey(Step.GENERATE, urgent=True),
-        HintKey(Step.CHECK, urgent=False),
-    }

@@ -3,20 +3,17 @@ import errno
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
-from types import SimpleNamespace
 from typing import Any, cast
 from uuid import UUID, uuid4
 
 import pytest
 
 from schemas.batch import BatchStatus
-from schemas.budget import BudgetStatus
 from tasks.errors import LedgerUnavailable
-from tasks.ports import JobView, NewBatch
+from tasks.ports import JobView
 from worker.cli import waiting
 from worker.cli.progress import Reporter
 from worker.cli.session import Session
-from worker.cli.summary import held_lines, kept_lines
 from worker.cli.waiting import DiskFull, Watch, naming_full_disk
 from worker.ledger.fleet import LaneNotice
 from worker.ledger.postgres import PostgresLedger
@@ -132,13 +129,6 @@ def test_a_long_outage_of_the_ledger_ends_the_wait(monkeypatch: pytest.MonkeyPat
         wait(status({"running": 1}), LedgerUnavailable("away"), AssertionError("asked again"))
 
 
-@pytest.mark.parametrize("reason", ["budget", "batch_paused", "lane_paused", "unknown_outcome"])
-def test_every_hold_is_explained_with_the_command_that_releases_it(reason: str) -> None:
-    (line,) = held_lines(status({"scheduled": 3}, {reason: 3}))
-    assert line.startswith(f"3 held ({reason}): ")
-    assert f"nightdesk release {BATCH}" in line
-
-
 def test_a_full_disk_ends_the_wait_and_a_moment_of_it_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("worker.cli.waiting.DISK_EVERY_S", 0.0)
     free = [1_000_000]
@@ -168,55 +158,3 @@ def test_the_effects_of_a_full_disk_are_told_as_a_full_disk(
     monkeypatch.setattr("worker.operations.free_disk.free_bytes", lambda _: free)
     with pytest.raises(expected), naming_full_disk(Settings()):
         raise error
-
-
-def final_jobs(watch: Watch) -> int:
-    end = asyncio.run(watch.wait(BATCH))
-    assert end is not None
-    return end.final
-
-
-def test_jobs_that_no_period_of_a_budget_has_room_for_end_the_wait() -> None:
-    budget = BudgetStatus(
-        tenant="default", period="day UTC", max_cost_usd=Decimal("0.10"), begins_at=NEXT_TRY, ends_at=NEXT_TRY,
-        spent_usd=Decimal(0), reserved_usd=Decimal(0), used_up=True, next_at=NEXT_TRY, waiting=2,
-        least_usd=Decimal("0.10"),
-    )  # fmt: skip
-    ledger = ScriptedLedger()
-    budgets = [budget]
-
-    async def all_budgets(*_: object) -> list[BudgetStatus]:
-        return budgets
-
-    ledger.budgets = SimpleNamespace(all=all_budgets)  # type: ignore[attr-defined]
-    waits = status({"completed": 1, "scheduled": 2}, {"tenant_budget": 2})
-    printer = RecordingPrinter()
-    watch = Watch(cast("Session", ledger), cast("PostgresLedger", ledger), printer)
-    ledger._answers = iter([*[waits] * 5, status({"completed": 3})])
-    assert final_jobs(watch) == 3, "the next day has room for one call after the other"
-    (note,) = printer.notes
-    assert "(0 USD spent): its jobs go on by themselves, at the latest on 2026-11-24 03:07 UTC" in note
-
-    budgets = [budget.model_copy(update={"least_usd": Decimal("0.11"), "begins_at": None})]
-    ledger._answers = iter([waits, waits])
-    assert final_jobs(watch) == 1
-    assert printer.notes[-1].endswith(
-        "its jobs need a larger one, for a call reserves 0.11 USD or more, set with: "
-        "nightdesk budget set 'day UTC' USD --tenant default"
-    )
-
-
-@pytest.mark.parametrize(
-    ("own", "typed", "start"),
-    [
-        (datetime(9000, 1, 1, tzinfo=UTC), {}, None),
-        (None, {"not_before": datetime(2000, 1, 1, tzinfo=UTC), "window": "22:00-06:00 UTC"}, "keeps its own --not-before, --window;"),
-        (None, {"max_cost_usd": Decimal(1)}, "ceiling stays"),
-    ],
-)  # fmt: skip
-def test_an_option_that_a_batch_does_not_take_again_is_told(
-    own: datetime | None, typed: dict[str, Any], start: str | None
-) -> None:
-    lines = kept_lines(status({"scheduled": 2}, not_before=own), NewBatch(BATCH, "default", **typed))
-    assert [start in line and str(BATCH) in line for line in lines if start] == [True] * (start is not None)
-    assert len(lines) == (start is not None)

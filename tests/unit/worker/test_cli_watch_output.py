@@ -10,7 +10,7 @@ from tasks.ports import JobView
 from tests.builders import ANSWER, make_batch, make_final, make_jobs, make_request
 from tests.contract.situations import LEASE
 from tests.lent_ledger import LentLedger
-from worker.cli.commands.live_view import AnswerPrinter, _printing
+from worker.cli.commands.live_view import AnswerPrinter
 from worker.token_streams import Kind, Token
 
 
@@ -59,19 +59,3 @@ def test_watch_writes_the_text_of_a_stream(
     printer.finish(asyncio.run(final_view()))
     assert capsys.readouterr().out == output
     assert messages == notices
-
-
-def test_without_redis_the_record_has_the_answer(capsys: pytest.CaptureFixture[str]) -> None:
-    messages: list[str] = []
-
-    async def scenario() -> None:
-        view = await final_view()
-        async with _printing("redis://127.0.0.1:1/0", "", view, messages.append) as printer:
-            printer.over.set()
-        printer.finish(view)
-
-    asyncio.run(scenario())
-    assert capsys.readouterr().out == f"{ANSWER}\n"
-    (message,) = messages
-    assert message.startswith("Redis can't be reached")
-    assert message.endswith("; the answer is shown when it is final")

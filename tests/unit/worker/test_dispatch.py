@@ -1,7 +1,6 @@
 """The duties of dispatch over a real ledger, and what it does while Redis or the ledger is away."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
@@ -12,12 +11,12 @@ import pytest
 from schemas.record import JobResult
 from schemas.states import JobState, Step
 from tasks import results
-from tasks.errors import BrokerUnavailable, LedgerUnavailable
-from tasks.ports import JobView, Outlook, Rendered
+from tasks.errors import BrokerUnavailable
+from tasks.ports import JobView, Rendered
 from tests.builders import make_batch, make_config, make_final, make_jobs, make_request
 from tests.lent_ledger import LentLedger
 from worker.scheduling import dispatch, outbox, rescue
-from worker.scheduling.dispatch import IDLE_TICKS, Dispatch, Pace
+from worker.scheduling.dispatch import Dispatch, Pace
 from worker.scheduling.rescue import Rescue
 from worker.scheduling.urgent_workers import UrgentWorkers
 
@@ -200,20 +199,6 @@ async def test_a_rescue_waits_until_the_ledger_was_reachable_for_a_lease(monkeyp
 # ---- who leads -------------------------------------------------------------------------------------------------
 
 
-async def test_an_outage_of_the_ledger_starts_the_wait_for_rescues_again() -> None:
-    harness = DispatchHarness()
-    await harness.tick()
-
-    async def away(*_: object, **__: object) -> Outlook:
-        raise LedgerUnavailable("away")
-
-    harness.ledger.duties.attend = away  # type: ignore[method-assign]
-    harness.dispatch.rescue._reachable_since = 1.0
-    await harness.tick()
-
-    assert harness.dispatch.rescue._reachable_since is None
-
-
 async def test_one_worker_does_the_duties_and_another_takes_over_when_it_stops_or_dies() -> None:
     harness = DispatchHarness()
     second = harness.worker("second")
@@ -249,18 +234,6 @@ async def test_a_worker_that_reaches_redis_takes_over_from_one_that_does_not() -
     assert not harness.dispatch._leads
 
 
-async def test_a_worker_that_does_not_lead_looks_less_often_while_nothing_happens() -> None:
-    harness = DispatchHarness()
-    second = harness.worker("second")
-    await harness.tick()
-    assert await second.tick() == harness.pace.tick * IDLE_TICKS
-    harness.generate.in_use = 1
-    assert await second.tick() == harness.pace.tick
-    harness.generate.in_use = 0
-    await harness.submit(1)
-    assert await second.tick() == harness.pace.tick
-
-
 async def test_a_job_is_found_without_a_hint() -> None:
     harness = DispatchHarness()
     harness.doorbell.away = True
@@ -270,18 +243,6 @@ async def test_a_job_is_found_without_a_hint() -> None:
     await harness.ledger.queue.lease(Step.GENERATE, "w", LEASE, 1)
     await harness.tick()
     assert harness.woken == [Step.GENERATE]
-
-
-async def test_a_duty_with_more_than_a_page_of_work_lets_the_others_have_their_turn() -> None:
-    harness = DispatchHarness()
-    harness.dispatch.pace = replace(harness.pace, promote_rows=2)
-    await harness.submit(5, scheduled_at=datetime.now(UTC) + timedelta(seconds=5))
-    harness.ledger.advance(timedelta(seconds=10))
-
-    pauses = [await harness.dispatch.tick() for _ in range(3)]
-
-    assert pauses == [timedelta(0), timedelta(0), harness.pace.tick]
-    assert len(await harness.ledger.queue.lease(Step.GENERATE, "w", LEASE, 9)) == 5
 
 
 # ---- publishing ------------------------------------------------------------------------------------------------
@@ -306,26 +267,6 @@ async def test_duties_go_on_at_every_tick_while_results_are_published_again() ->
 
     assert steps == 4
     assert set(harness.doorbell.published) == set(done)
-
-
-async def test_the_next_leader_goes_on_where_the_last_one_ended() -> None:
-    harness = DispatchHarness()
-    harness.dispatch.outbox.rows = 2
-    done = await harness.finish(6)
-    await harness.tick()
-    harness.doorbell.published.clear()
-    harness.doorbell.lost = True
-    await harness.dispatch.tick()
-    await harness.dispatch.outbox.step()
-    await harness.dispatch.resign()
-    first = set(harness.doorbell.published)
-    harness.doorbell.published.clear()
-
-    harness.dispatch = harness.worker("second")
-    await harness.tick()
-
-    assert len(first) == 2
-    assert set(harness.doorbell.published) == set(done) - first
 
 
 @pytest.mark.parametrize("fault", ["renders", "refuses"])
@@ -369,16 +310,6 @@ async def test_a_worker_helps_with_urgent_jobs_that_their_own_workers_leave(
     assert harness.urgent_workers.leave, "nothing urgent waits"
     await harness.submit(1, priority=1)
     harness.ledger.advance(timedelta(seconds=1))
-    await harness.tick()
-    assert not harness.urgent_workers.leave
-
-
-async def test_a_worker_helps_with_submissions_that_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dispatch, "HEAD_START", timedelta(0))
-
-    harness = DispatchHarness()
-    harness.urgent_workers.present = True
-    harness.doorbell.submissions = 1
     await harness.tick()
     assert not harness.urgent_workers.leave
 

@@ -1,14 +1,11 @@
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import pytest
 
-from schemas.failure import FailureKind
 from schemas.states import HeldReason, Step
-from worker.cli.commands.diagnosis import exit_code, show_report
-from worker.doctor.backlog import check_held, check_lanes, check_workers
+from worker.cli.commands.diagnosis import show_report
+from worker.doctor.backlog import check_workers
 from worker.doctor.environment import (
     check_disk,
     check_postgres,
@@ -17,8 +14,7 @@ from worker.doctor.environment import (
     check_spool,
 )
 from worker.doctor.finding import Finding, Report, Severity
-from worker.ledger.fleet import LaneNotice
-from worker.ledger.inspection import MANY, Connected, HeldJobs, LedgerHealth
+from worker.ledger.inspection import MANY, Connected, LedgerHealth
 from worker.ledger.schema_version import Standing, head_revision
 from worker.operations.overview import RELEASES
 from worker.provider_settings import ProviderKind, ProviderSettings
@@ -41,20 +37,6 @@ def health(**changes: Any) -> LedgerHealth:
 def report(*severities: Severity) -> Report:
     findings = [Finding(f"check_{at}", severity, f"what {at}", "do it") for at, severity in enumerate(severities)]
     return Report(["jobs"], findings)
-
-
-@pytest.mark.parametrize(
-    ("severities", "code"),
-    [
-        ([], 0),
-        ([Severity.NOTE], 0),
-        ([Severity.NOTE, Severity.WARNING], 1),
-        ([Severity.PROBLEM, Severity.NOTE], 1),
-        ([Severity.UNREACHABLE, Severity.PROBLEM], 3),
-    ],
-)
-def test_the_exit_code_is_that_of_the_worst_finding(severities: list[Severity], code: int) -> None:
-    assert exit_code(report(*severities)) == code
 
 
 def test_the_worst_comes_first_all_are_summed_up_and_none_steers_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
@@ -140,23 +122,6 @@ def test_every_reason_to_hold_says_how_to_release() -> None:
     by_a_person = {reason: remedy for reason, (_, remedy) in RELEASES.items() if reason not in with_money}
     assert all(f"--reason {reason.value}" in remedy for reason, remedy in by_a_person.items())
     assert all(command in RELEASES[reason][1] for reason, command in with_money.items())
-
-
-def test_a_paused_lane_is_named_with_its_reason() -> None:
-    since = datetime(2026, 11, 22, 3, 4, tzinfo=UTC)
-    (finding,) = check_lanes(
-        [LaneNotice("openai", "standard", "", since, FailureKind.QUOTA, "openai answered 429: no credit", paused=True)]
-    )
-    assert "openai in the lane standard since 2026-11-22 03:04 UTC: openai answered 429: no credit" in finding.what
-    assert "--reason lane_paused" in finding.remedy
-
-
-def test_many_held_batches_are_not_all_listed() -> None:
-    batches = [uuid4() for _ in range(5)]
-    (finding,) = check_held(health(holds=[HeldJobs(batch, HeldReason.BUDGET, 2) for batch in batches]))
-    assert finding.what.startswith("10 jobs are held: ")
-    assert finding.what.endswith(f"(batch {batches[0]}, {batches[1]}, {batches[2]} and others)")
-    assert "release BATCH --max-cost-usd" in finding.remedy
 
 
 KEYED = ProviderSettings(kind=ProviderKind.OPENAI, api_key_env="OUR_KEY")

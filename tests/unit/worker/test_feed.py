@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
@@ -192,16 +191,6 @@ async def test_urgent_jobs_are_left_to_their_own_workers_until_these_need_help()
     await works.feed.drain(LONG)
 
 
-async def test_workers_of_urgent_jobs_take_no_others() -> None:
-    works = Works(urgent_workers=UrgentWorkers(only=True))
-    bulk, urgent = await works.submit(1), await works.submit(1, priority=9)
-    works.feed.start()
-    await works.until_ran(1)
-    await works.feed.drain(LONG)
-    assert works.ran == urgent
-    assert await works.states(bulk) == {JobState.AVAILABLE}
-
-
 async def test_a_job_whose_lease_is_lost_is_interrupted() -> None:
     works = Works(free=False)
     await works.submit(1)
@@ -288,46 +277,3 @@ async def test_a_stop_gives_back_what_waits_for_a_permit_at_once() -> None:
         assert await draining == 0
     assert sorted(works.interrupted) == sorted(ids[:2])
     assert await works.states(ids[:2]) == {JobState.AVAILABLE}
-
-
-def test_an_interrupted_job_that_goes_on_is_interrupted_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(feed, "CANCEL_AGAIN", timedelta(milliseconds=1))
-
-    async def scenario() -> None:
-        works = Works()
-        interruptions = 0
-
-        async def stubborn(job: Lease) -> None:
-            nonlocal interruptions
-            async with works.changed:
-                works.ran.append(job.job_id)
-                works.changed.notify_all()
-            while interruptions < 2:
-                try:
-                    await asyncio.Event().wait()
-                except asyncio.CancelledError:
-                    interruptions += 1
-
-        works.feed._run = stubborn
-        await works.submit(1)
-        works.feed.start()
-        await works.until_ran(1)
-        assert await works.feed.drain(timedelta(0)) == 1
-        assert interruptions == 2
-
-    asyncio.run(scenario())
-
-
-async def test_a_job_that_was_rescued_often_runs_with_fewer_suspects_beside_it() -> None:
-    load = Load()
-    works = Works(load=load)
-    await works.submit(1)
-    (job,) = await works.ledger.queue.lease(Step.GENERATE, "w", timedelta(seconds=60), 1)
-    load.hold(replace(job, rescues=4))
-    room = load.room(urgent=False)
-    assert room is not None
-    assert room.risk == 0
-    load.release(replace(job, rescues=4))
-    room = load.room(urgent=False)
-    assert room is not None
-    assert room.risk == 1

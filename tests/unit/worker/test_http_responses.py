@@ -1,6 +1,5 @@
 """Responses in the form of OpenAI's API: the job that an order becomes, and the pieces of its text."""
 
-import base64
 from typing import Any
 
 import pytest
@@ -13,32 +12,9 @@ from worker.http.response_events import pieces_of
 from worker.http.response_order import CreateResponse, _job_of, sources_in
 
 
-def encoded(text: str, head: str = "data:text/plain;base64,") -> str:
-    return head + base64.b64encode(text.encode()).decode()
-
-
 def job(**order: Any) -> dict[str, Any]:
     read: CreateResponse = validated(CreateResponse, {**order, "sources": sources_in(order)})
     return _job_of(read, {"mine", "openai"}.__contains__)
-
-
-def test_files_and_titled_texts_are_sources_and_the_other_texts_the_question() -> None:
-    content = [
-        {"type": "input_file", "filename": "lease.txt", "file_data": encoded("Three months.")},
-        {"type": "input_file", "file_data": encoded("\ufeffBare.", "")},
-        {"type": "input_text", "text": "Rent is due.", "title": "Rent", "page": 4},
-        {"type": "input_text", "text": "How long?"},
-        {"type": "input_text", "text": "In months."},
-    ]
-    result = job(input=[{"role": "user", "content": content}], sources=[{"content": "More.", "relevance_score": 0.9}])
-
-    assert result["query"] == "How long?\n\nIn months."
-    assert result["context"] == [
-        {"content": "More.", "relevance_score": 0.9},
-        {"title": "lease.txt", "content": "Three months."},
-        {"content": "Bare."},
-        {"title": "Rent", "page": 4, "content": "Rent is due."},
-    ]
 
 
 @pytest.mark.parametrize("name", ["sources", "context", "documents"])
@@ -48,22 +24,6 @@ def test_sources_may_have_each_name_and_shape_of_a_job(name: str, value: Any) ->
     chat = job(**CHAT.read({"messages": [{"role": "user", "content": "When?"}], name: value}))
     assert [source.content for source in parse_request(response)[0].context] == ["Rent is due."]
     assert chat["context"] == response["context"]
-
-
-def test_earlier_messages_are_the_conversation_and_system_messages_instructions() -> None:
-    messages = [
-        {"role": "developer", "content": "Be brief."},
-        {"role": "user", "content": "Who?"},
-        {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "Ada."}]},
-        {"role": "user", "content": [{"type": "input_text", "text": "It is a text.", "title": "T"}]},
-        {"role": "user", "content": "When?"},
-    ]
-    result = job(input=messages, instructions="Be kind.")
-
-    assert result["query"] == "When?"
-    assert result["conversation_history"] == [("user", "Who?"), ("assistant", "Ada.")]
-    assert result["system_instructions"] == "Be kind.\n\nBe brief."
-    assert len(result["context"]) == 1
 
 
 @pytest.mark.parametrize(

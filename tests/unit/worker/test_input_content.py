@@ -56,10 +56,6 @@ def test_whatever_decides_answers_makes_another_input(tmp_path: Path, other: dic
     assert first.whole != second.whole
 
 
-def test_a_key_of_the_producer_goes_before_the_content(tmp_path: Path) -> None:
-    assert content(tmp_path / "a.jsonl", JOBS, {"key": "monday"}) is None
-
-
 def test_limits_decide_no_answer_and_addresses_do() -> None:
     def basis(variables: dict[str, str], **fields: Any) -> bytes:
         provider = {"kind": "openai_chat", "base_url": "http://localhost:1", "model": "m", **fields}

@@ -108,28 +108,6 @@ def test_json_nested_beyond_measure_is_refused_at_once(tmp_path: Path) -> None:
     assert (len(read.requests), read.refused) == (3, [])
 
 
-@pytest.mark.parametrize("encoding", ["utf-32", "utf-32-be"])
-def test_utf_32_is_refused_unless_it_is_named(tmp_path: Path, encoding: str) -> None:
-    path = file(tmp_path, ("" if encoding == "utf-32" else "\ufeff").join(["", table(ROWS)]).encode(encoding))
-    with pytest.raises(InputError, match="is UTF-32; save it as UTF-8"):
-        Read(path)
-
-
-def test_lines_with_the_names_of_others_are_told_once(tmp_path: Path) -> None:
-    path = file(tmp_path, "".join(f"{json.dumps(row)}\n" for row in ROWS))
-    read = Read(path)
-    assert read.jobs == JOBS
-    assert read.messages == [f"{path}: custom_id is 'id', query is 'question', context is 'documents'"]
-
-
-def test_a_name_beside_the_field_itself_stays_metadata(tmp_path: Path) -> None:
-    job = {"query": "Why?", "prompt": "p", "custom_id": "a", "id": 7, "context": [{"text": "Because.", "title": "T"}]}
-    read = Read(file(tmp_path, json.dumps(job)))
-    assert read.jobs == [("a", "Why?", ["Because."])]
-    assert read.requests[0]["metadata"] == {"prompt": "p", "id": 7}
-    assert read.requests[0]["context"][0]["metadata"] == {"title": "T"}
-
-
 def test_two_names_of_one_field_are_refused_until_one_is_chosen(tmp_path: Path) -> None:
     path = file(tmp_path, json.dumps({"question": "Why?", "prompt": "p", "context": ["Because."]}))
     (problem,) = Read(path).refused
@@ -318,17 +296,6 @@ def test_a_file_without_any_sources_stops_and_names_the_option_that_helps(
     assert custom_id == "0"
 
 
-def test_lines_of_an_array_without_its_brackets_are_read(tmp_path: Path) -> None:
-    row = json.dumps({"query": "Why?", "context": ["Because."]})
-    assert len(Read(file(tmp_path, f"{row},\n{row},\n")).jobs) == 2
-
-
-def test_an_option_is_typed_without_the_fault_of_what_it_names(tmp_path: Path) -> None:
-    row = {"query": "Why?", "belege": [["T", ["Because."]], 5]}
-    with pytest.raises(InputError, match=r"--map sources=belege\. Nothing"):
-        Read(file(tmp_path, lines(row)))
-
-
 @pytest.mark.parametrize(
     "row",
     [
@@ -343,22 +310,6 @@ def test_an_option_is_typed_without_the_fault_of_what_it_names(tmp_path: Path) -
 def test_an_option_is_typed_for_sources_alone(tmp_path: Path, row: dict[str, Any]) -> None:
     with pytest.raises(InputError, match="give them in 'context'"):
         Read(file(tmp_path, lines({"query": "Why?", **row})))
-
-
-def test_what_is_taken_for_right_is_offered_as_no_source(tmp_path: Path) -> None:
-    answers = (
-        "golden_answers",
-        "referenceResponses",
-        "generation_gt",
-        "input_prediction",
-        "modelResponses",
-        "retrieved_ids",
-    )
-    rows = [
-        {"query": "Why?", **{name: ["Because it is so."] for name in answers}, "domain": "law", "truth": "It is so."}
-    ] * 3
-    with pytest.raises(InputError, match="rows, and without them there is no answer: give them in 'context'"):
-        Read(file(tmp_path, lines(*rows)))
 
 
 @pytest.mark.parametrize(
@@ -444,29 +395,6 @@ def test_what_a_warning_is_about_is_named_by_line_and_column(tmp_path: Path) -> 
     assert "is supported by itself" in warnings[-1]
 
 
-def test_a_question_in_an_object_is_that_of_the_row_and_not_those_of_its_steps(tmp_path: Path) -> None:
-    row = {"input": {"question": "Why?"}, "steps": [{"input": "Why so?", "output": [{"pageContent": "Because."}]}]}
-    read = Read(file(tmp_path, lines(row, row)), "sources=steps.output.pageContent")
-    assert [job[1:] for job in read.jobs] == [("Why?", ["Because."])] * 2
-
-
-@pytest.mark.parametrize("questions", [["When?", "Why?"], [{"question": "When?"}, {"question": "Why?"}]])
-def test_a_text_beside_questions_is_what_they_are_about(tmp_path: Path, questions: list[Any]) -> None:
-    for rest in ({}, {"title": "The desk"}):
-        path = file(tmp_path, json.dumps({**rest, "article": "It closes at noon.", "questions": questions}))
-        with pytest.raises(InputError, match="--map sources=article"):
-            Read(path)
-        assert [job[1:] for job in Read(path, "sources=article").jobs] == [
-            ("When?", ["It closes at noon."]),
-            ("Why?", ["It closes at noon."]),
-        ]
-
-
-def test_questions_in_columns_are_asked_of_what_stands_beside_them(tmp_path: Path) -> None:
-    row = {"text": {"paragraphs": [["Then."]]}, "qas": {"question": ["When?", "Why?"], "question_id": ["a", "b"]}}
-    assert Read(file(tmp_path, lines(row))).jobs == [("a", "When?", ["Then."]), ("b", "Why?", ["Then."])]
-
-
 @pytest.mark.parametrize(
     "row",
     [
@@ -502,12 +430,6 @@ def test_a_column_that_means_something_else_is_kept_by_an_option(tmp_path: Path)
     )
     read = Read(path, "metadata.priority=priority")
     assert read.requests[0]["metadata"] == {"priority": "P2"}
-
-
-def test_one_row_with_a_question_is_enough(tmp_path: Path) -> None:
-    row = {"text": "Why so?", "context": ["Because."]}
-    read = Read(file(tmp_path, lines(*[row] * 9, {"query": "Why?", **row})))
-    assert (len(read.requests), len(read.intake.refused)) == (1, 9)
 
 
 def test_names_inside_of_sources_are_mapped(tmp_path: Path) -> None:
@@ -598,21 +520,6 @@ def test_a_file_with_a_further_list_of_questions_is_refused(tmp_path: Path, valu
     assert Read(file(tmp_path, json.dumps({"results": {"results": WRAPPED}, "config": tests}))).jobs == READ
 
 
-def test_a_column_that_is_shorter_than_another_loses_no_row(tmp_path: Path) -> None:
-    columns = {"question": ["Why?", "When?", "Who?"], "contexts": [["Because."], ["Then."]]}
-    assert [query for _, query, _ in Read(file(tmp_path, json.dumps(columns))).jobs] == columns["question"]
-
-
-def test_a_row_of_its_own_is_no_wrapper(tmp_path: Path) -> None:
-    row = {"data": [{"question": "What?"}], "steps": [{"prompt": "When?"}], "query": "Why?", "context": ["Because."]}
-    assert Read(file(tmp_path, lines(row))).jobs == [(None, "Why?", ["Because."])]
-    for row in (
-        {"query": {"original": "Why?"}, "results": [{"text": "Because."}]},
-        {"responseHeader": {"params": {"q": "Why?"}}, "response": {"docs": [{"text_txt": ["Because."]}]}},
-    ):
-        assert Read(file(tmp_path, lines(row))).jobs == [(None, "Why?", ["Because."])]
-
-
 def test_questions_about_the_paragraphs_of_articles_are_rows(tmp_path: Path) -> None:
     paragraphs: list[dict[str, Any]] = [
         {"qas": [{"id": "a", "question": "Why?", "answers": []}, {"id": "b", "question": "When?"}], "context": "Then."}
@@ -625,47 +532,6 @@ def test_questions_about_the_paragraphs_of_articles_are_rows(tmp_path: Path) -> 
     paragraphs[0]["qas"][1]["question"] = ""
     (problem,) = Read(path := file(tmp_path, json.dumps([article]))).refused
     assert problem.startswith(f"{path}, element 1, question 2 (line 2 of the batch): 'question' is missing")
-
-
-@pytest.mark.parametrize(
-    "article",
-    [
-        {"uid": "7", "context_text": "Then.", "title": "The desk",
-         "qas": [{"query_id": "a", "query_text": "Why?"}, {"query_id": "b", "query_text": "When?"}]},
-        {"id": 7, "sources": [{"text": "Then.", "title": "The desk"}], "tables": [{"rows": [[1]]}],
-         "questions": [{"id": "a", "question": "Why?"}, {"id": "b", "question": "When?"}]},
-    ],
-)  # fmt: skip
-def test_questions_in_a_list_are_rows_with_the_sources_beside_it(tmp_path: Path, article: dict[str, Any]) -> None:
-    other = json.loads(json.dumps(article).replace('"a"', '"c"').replace('"b"', '"d"'))
-    for content in (lines(article, other), json.dumps([article, other], indent=1), json.dumps(article)):
-        read = Read(file(tmp_path, content))
-        assert read.jobs[:2] == [("a", "Why?", ["Then."]), ("b", "When?", ["Then."])]
-        assert [each["custom_id"] for each in read.requests[2:]] in ([], ["c", "d"])
-        assert all(each["context"][0]["metadata"]["title"] == "The desk" for each in read.requests)
-        assert read.refused == []
-
-
-@pytest.mark.parametrize("indent", [None, 1])
-def test_rows_by_their_ids_keep_them(tmp_path: Path, indent: int | None) -> None:
-    row = {"QUESTION": "Why?", "CONTEXTS": ["Because."]}
-    ids = ["1909.00694", "num_8670"]
-    read = Read(file(tmp_path, json.dumps(dict.fromkeys(ids, row), indent=indent)))
-    assert [each[0] for each in read.jobs] == ids
-
-
-def test_cells_that_python_printed_are_read_in_every_field(tmp_path: Path) -> None:
-    row = {
-        "question": "Why?",
-        "contexts": "['Because.']",
-        "metadata": "[{'source': 'lease.pdf', 'page': 3}]",
-        "config": "{'max_tokens': 7}",
-        "conversation_history": "[{'role': 'user', 'content': 'Hi'}]",
-    }
-    (request,) = Read(file(tmp_path, table([row]))).requests
-    assert request["metadata"] == {"metadata": [{"source": "lease.pdf", "page": 3}]}
-    assert request["config"]["max_tokens"] == 7
-    assert request["conversation_history"] == [["user", "Hi"]]
 
 
 @pytest.mark.parametrize("names", [["2-2.4", "doc_7"], ["Lease of Ünal.pdf", "a/b"], ["*ACME*", "*2022 ACME*, *OURS*"]])

@@ -80,16 +80,6 @@ def test_a_key_whose_file_is_replaced_is_hidden_before_and_after(
     assert last_line(capsys).endswith("refused: [masked], [masked]")
 
 
-def test_text_is_one_line_with_the_offset_of_its_time(capsys: pytest.CaptureFixture[str]) -> None:
-    configure_logging("INFO", log_format="text")
-    logging.getLogger("worker").info("ready")
-
-    day, time, level, logger, message = last_line(capsys).split(" ")
-
-    assert datetime.fromisoformat(f"{day}T{time}").utcoffset() is not None
-    assert (level, logger, message) == ("INFO", "worker:", "ready")
-
-
 def test_celery_leaves_the_level_as_it_is_set(root_logger: logging.Logger) -> None:
     configure_logging("INFO")
     signals.setup_logging.connect(_keep_logging)
@@ -116,22 +106,6 @@ def test_text_from_outside_makes_no_line_and_steers_no_terminal(
     assert not {"\x1b", "\r", "\u2028", "\u202e", "\x9b"} & {*output} or log_format == "json"
     assert "\x1b" not in output
     assert "all is lost" in output
-
-
-def test_a_warning_that_is_repeated_is_written_once(capsys: pytest.CaptureFixture[str]) -> None:
-    configure_logging("INFO")
-    log = logging.getLogger("worker")
-    for number in range(100):
-        log.warning("%d answers wait for the ledger", number)
-        log.error("looking for work broke", exc_info=ValueError("no right"))
-        log.info("batch %d has ended", number)
-    log.error("looking for work broke", exc_info=ValueError("another cause"))
-
-    lines = capsys.readouterr().err
-
-    assert lines.count("wait for the ledger") == 1
-    assert (lines.count("no right"), lines.count("another cause")) == (1, 1)
-    assert lines.count("has ended") == 100
 
 
 def test_trouble_is_told_once_a_minute_but_of_each_name(caplog: pytest.LogCaptureFixture) -> None:

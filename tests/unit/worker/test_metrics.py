@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterable
-from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -98,18 +97,6 @@ def test_calls_count_by_outcome_with_cost_tokens_and_waits() -> None:
     assert 'nightdesk_permit_wait_seconds_count{provider="openai"} 4.0' in text
     assert 'nightdesk_job_edges_total{event="snooze"} 1.0' in text
     assert "nightdesk_shared_answers_total 1.0" in text
-
-
-def test_a_lane_without_a_key_is_not_a_provider_without_a_connection() -> None:
-    def waits(lane: str, kind: FailureKind) -> LaneNotice:
-        return LaneNotice("openai", lane, "", datetime.now(UTC), kind, "why", paused=False)
-
-    text = exposition(lanes=[waits("provider_batch", FailureKind.CONFIGURATION)])
-    assert 'nightdesk_lanes_unserved{lane="provider_batch",provider="openai"} 1.0' in text
-    assert "nightdesk_providers_unreachable{" not in text
-    text = exposition(lanes=[waits("", FailureKind.UNAVAILABLE)])
-    assert 'nightdesk_providers_unreachable{provider="openai"} 1.0' in text
-    assert "nightdesk_lanes_unserved{" not in text
 
 
 def test_models_beyond_many_share_a_label() -> None:

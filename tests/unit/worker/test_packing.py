@@ -1,6 +1,5 @@
 """The packed parts of a row give what was packed, and what is short or would change stays as it is."""
 
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import orjson
@@ -50,18 +49,6 @@ def test_whole_numbers_beyond_64_bits_are_not_touched(number: str) -> None:
     stored = b'{"context":[{"content":"%b","metadata":{"account":%b}}]}' % (b"z" * LEAST_BYTES, number.encode())
 
     assert split_request(stored) == (stored, None)
-
-
-def test_digits_in_a_text_are_no_number() -> None:
-    _, sources = split_request(orjson.dumps({"context": [{"content": f"Account 12345678901234567890. {'z' * 2_000}"}]}))
-
-    assert sources is not None
-
-
-def test_threads_pack_at_once() -> None:
-    contents = [f"The bells of tower {number} ring at noon. ".encode() * (number + 1) * 20 for number in range(200)]
-    with ThreadPoolExecutor(8) as threads:
-        assert list(threads.map(lambda content: decompress(compress(content)), contents)) == contents
 
 
 @given(content=st.one_of(st.binary(max_size=300), st.binary(max_size=100).map(lambda part: part * 1_000)))

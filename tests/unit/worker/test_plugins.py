@@ -14,7 +14,6 @@ from schemas.job import GenerationConfig, JobRequest
 from tasks.errors import ConfigurationError, ProviderError
 from tasks.ports import Answered
 from tasks.prompting.messages import render
-from worker.doctor.environment import check_checkers, check_provider
 from worker.provider_settings import ProviderSettings
 from worker.providers.registry import ConfiguredProviders
 from worker.settings import Settings
@@ -114,15 +113,3 @@ def test_an_exception_in_a_call_is_a_failure_that_names_the_plugin(
         call(registry, question)
     assert raised.value.kind is kind
     assert call(registry).completion.text == "Fine. [1]", "the next call is made"
-
-
-@pytest.mark.usefixtures("example")
-def test_the_doctor_names_plugins_that_can_not_be_used() -> None:
-    entries = {"mine": {"plugin": "nightdesk_example:FirstSentence"}, "broken": {"plugin": "nowhere:Thing"}}
-    checkers = {"quotes": "quoted", "odd": "tests.plugins:Versionless"}
-    settings = Settings.model_validate({"provider": "mine", "providers": entries, "checkers": checkers})
-
-    (broken,) = check_provider(settings, {})
-    assert "ModuleNotFoundError" in broken.what
-    (odd,) = check_checkers(settings)
-    assert "needs a method 'check' and a 'version'" in odd.what

@@ -2,12 +2,10 @@
 
 from datetime import UTC, datetime
 from decimal import Decimal
-from typing import Any
 
 from genai_prices import Usage as PricedUsage
 from genai_prices import calc_price
 from genai_prices.data_snapshot import get_snapshot
-from genai_prices.types import TimeOfDateConstraint
 
 from schemas.model_call import Usage
 from worker.providers import prices
@@ -56,22 +54,3 @@ def test_every_model_of_the_tables_costs_what_the_library_says() -> None:
             for usage in (short, long):
                 expected = library_cost(vendor, model, usage, tier, MOMENT)
                 assert own_cost(vendor, model, usage, tier, MOMENT) == expected, (model, tier)
-
-
-def test_tokens_that_do_not_add_up_have_no_cost() -> None:
-    usage = Usage(input_tokens=10, output_tokens=1, cached_input_tokens=11)
-    assert own_cost("openai", "gpt-6-luna", usage, None, MOMENT) is None
-    assert library_cost("openai", "gpt-6-luna", usage, None, MOMENT) is None
-
-
-def test_prices_change_at_whole_minutes() -> None:
-    constraints: list[Any] = [
-        price.constraint
-        for provider in get_snapshot().providers
-        for model in provider.models
-        for price in (*(model.prices if isinstance(model.prices, list) else ()), *(model.price_variants or ()))
-        if isinstance(price.constraint, TimeOfDateConstraint)
-    ]
-    assert constraints
-    ends = [time for each in constraints for time in (each.start_time, each.end_time)]
-    assert not [time for time in ends if time.second or time.microsecond]

@@ -7,16 +7,13 @@ import json
 from typing import Any
 from uuid import UUID, uuid4
 
-import pytest
-
 from schemas.record import JobResult
-from tasks.errors import InputError
 from tasks.ports import NewBatch, NewJob, Refused
 from tasks.submit import new_job, parse_request
 from tests.lent_ledger import LentLedger
 from worker.operations.file_form import FileForm
 from worker.operations.result_lines import write_results
-from worker.operations.row_files import RESULT_COLUMNS, form_of
+from worker.operations.row_files import RESULT_COLUMNS
 
 
 def new(position: int, **fields: Any) -> NewJob:
@@ -54,14 +51,3 @@ def test_results_become_rows_with_json_in_cells_and_no_formula() -> None:
     assert (first["confidence"], first["truncated"], first["claims"]) == ("", "false", "")
     assert (refused["failure_kind"], refused["job_id"]) == ("invalid_request", "")
     assert refused["failure_message"] == "in.csv, line 3: not valid"
-
-
-def test_the_form_is_named_or_told_by_the_suffix() -> None:
-    names = {"a.csv": "csv", "a.CSV.gz": "csv", "a.jsonl": "jsonl", "a": "jsonl", "-": "jsonl", "a.txt": "jsonl"}
-    assert {name: form_of(name, None).value for name in names} == names
-    assert form_of("-", FileForm.CSV) is FileForm.CSV
-    with pytest.raises(InputError, match="name a file such as"):
-        form_of("-", FileForm.PARQUET)
-    with pytest.raises(InputError, match=r"no \.xlsx can be written"):
-        form_of("a.xlsx", None)
-    assert form_of("a.xlsx", FileForm.CSV) is FileForm.CSV

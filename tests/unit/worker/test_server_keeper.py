@@ -82,9 +82,3 @@ def test_the_signal_to_stop_ends_the_keeper_while_calls_are_in_flight(tmp_path: 
         signals.worker_shutting_down.send(sender="test")
         thread.join(10)
         assert not thread.is_alive()
-
-
-def test_servers_named_by_url_are_not_kept(tmp_path: Path) -> None:
-    settings = Settings(home=tmp_path, database_url=WHERE.database_url, redis_url=WHERE.redis_url)
-    with keep_servers(settings, WHERE):
-        assert keeper_threads() == []

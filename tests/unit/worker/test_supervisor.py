@@ -1,7 +1,6 @@
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -10,7 +9,7 @@ from worker.cli.commands import services
 from worker.cli.session import Session
 from worker.local import Endpoints
 from worker.settings import Settings
-from worker.supervise.state_directory import InUse, StateDirectory
+from worker.supervise.state_directory import StateDirectory
 from worker.supervise.workers import (
     Supervisor,
     WorkerSpec,
@@ -87,17 +86,6 @@ def test_the_local_model_gets_processes_of_its_own() -> None:
     assert local_model_processes(Settings(local_model="a.module:Model", local_model_processes=3)) == 3
 
 
-def test_paths_in_settings_resolve_from_the_directory_of_the_workers(
-    state: StateDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "model").mkdir()
-    monkeypatch.setenv("NIGHTDESK_LOCAL_MODEL", "model")
-    assert Supervisor(state)._environment(CHECK)["NIGHTDESK_LOCAL_MODEL"] == str(tmp_path / "model")
-    monkeypatch.setenv("NIGHTDESK_LOCAL_MODEL", "a.module:Model")
-    assert Supervisor(state)._environment(CHECK)["NIGHTDESK_LOCAL_MODEL"] == "a.module:Model"
-
-
 def test_a_worker_is_recognised_by_the_record_on_its_command_line(
     state: StateDirectory, sleeper: "subprocess.Popen[bytes]"
 ) -> None:
@@ -119,17 +107,6 @@ def test_a_damaged_or_stale_record_is_no_worker(state: StateDirectory, content: 
     assert Supervisor(state).running() == {}
     Supervisor(state).clear()
     assert Supervisor(state).exited() == set()
-
-
-def test_only_the_last_of_several_users_is_the_last(state: StateDirectory) -> None:
-    with ExitStack() as stack:
-        first, two = (stack.enter_context(state.use()) for _ in range(2))
-        with pytest.raises(InUse), state.exclusive_use(0):
-            pass
-        assert not first.is_last()
-        assert two.is_last()
-    with state.exclusive_use(0):
-        pass
 
 
 def test_workers_with_another_key_address_or_setting_are_noticed(

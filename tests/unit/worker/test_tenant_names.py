@@ -46,13 +46,6 @@ def test_the_setting_is_refused_too(name: str) -> None:
         Settings(tenant=name)
 
 
-@pytest.mark.parametrize("name", ["", "a\udcff"])
-def test_nothing_is_looked_for_by_such_a_name(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    for command in (["erase"], ["prune", "--older-than", "1d"]):
-        assert cli.run([*command, "--tenant", name]) == 2
-        assert WRONG[name] in capsys.readouterr().err
-
-
 def test_a_name_of_old_can_be_looked_for_and_makes_no_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert options.tenant_of("a\nb\x1b") == "a\nb\x1b"
 

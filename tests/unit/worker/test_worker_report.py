@@ -56,10 +56,3 @@ def test_workers_with_different_settings_each_count() -> None:
     assert [kind.providers.default for kind in answerers.kinds] == ["extractive", "anthropic"]
     assert (answerers.certain, answerers.here) == (False, False)
     assert "the workers that run differ" in answerers.why
-
-
-def test_no_worker_or_the_same_settings_leave_the_claim_as_it_is() -> None:
-    settings = Settings(provider="extractive")
-    for reports in ([], [report_of(settings)], [report_of(settings)] * 3):
-        answerers = answerers_of(settings, reports, starts=True)
-        assert (answerers.certain, answerers.here, answerers.why) == (True, True, "")

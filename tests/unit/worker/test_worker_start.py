@@ -7,10 +7,9 @@ import pytest
 from pydantic import SecretStr
 
 from schemas.generation import CheckerName, Strictness
-from schemas.job import JobRequest, SourceContext
 from tasks.errors import ConfigurationError
 from tasks.grounding import CHECKERS, use_calibration, use_local_model
-from tasks.policy.outcome import strictness_of, use_strictness
+from tasks.policy.outcome import use_strictness
 from worker.cli.commands.services import _all
 from worker.local import Endpoints
 from worker.process.alive_file import prepare
@@ -57,23 +56,6 @@ def test_only_workers_of_the_local_queue_load_the_model() -> None:
     loaded = _load_model(Settings(local_model="tests.scorers:NamedScorer"))
     assert loaded == "the local model says-who-3 is loaded"
     assert CHECKERS[CheckerName.LOCAL].version == "says-who-3"
-
-
-def test_a_worker_rules_with_the_strictness_of_its_settings() -> None:
-    request = JobRequest(response="The fee is due.", context=(SourceContext(content="A fee."),))
-    assert strictness_of(request) is Strictness.BALANCED
-
-    _prepare_check(Settings(strictness=Strictness.LENIENT), ["check"])
-
-    assert strictness_of(request) is Strictness.LENIENT
-
-
-def test_an_unknown_strictness_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("NIGHTDESK_STRICTNESS", "relaxed")
-    with pytest.raises(
-        ConfigurationError, match="NIGHTDESK_STRICTNESS: must be one of 'strict', 'balanced' or 'lenient'"
-    ):
-        load_settings()
 
 
 @pytest.mark.parametrize(
