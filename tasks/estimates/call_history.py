@@ -72,12 +72,13 @@ class History:
     """The calls are a trial of the questions to be estimated."""
     _averages: dict[tuple[object, ...], Averages | None] = field(default_factory=dict, compare=False, repr=False)
 
-    def answers(self, call: Call, *, asks_more: bool) -> Averages | None:
+    def answers(self, call: Call, *, exact: bool, asks_more: bool) -> Averages | None:
         """Averages the earlier answers of the same model, with the same prompt if there are enough; None for too few.
 
-        A lane changes the price and the time, and not the length of an answer.
+        A lane changes the price and the time, and not the length of an answer. An ``exact`` tokenizer tells more of the input than
+        calls with other questions.
         """
-        counted_by = call.prompt.snapshot.counted_by
+        counted_by = "" if exact and not self.trial else call.prompt.snapshot.counted_by
         key = (call.provider, call.model, call.lane, call.prompt.name, counted_by, asks_more)
         if key not in self._averages:
             same = [past for past in self.calls if (past.provider, past.model) == (call.provider, call.model)]

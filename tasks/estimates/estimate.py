@@ -58,8 +58,8 @@ NO_CALLS = (1 / 16, 1 / 4, 1.0)
 """Shares of its cap that an answer fills, without an earlier call."""
 OTHER_OUTPUT, TRIAL_OUTPUT = (1 / 2.5, 1.0, 2.5), (1 / 1.2, 1.0, 1.2)
 """Bounds of the answers' length around the mean of earlier ones: to other questions, and to a trial of the same."""
-OTHER_INPUT, TRIAL_INPUT = (0.87, 1.0, 1.15), (0.95, 1.0, 1.05)
-"""Bounds of the billed input around that of earlier calls."""
+OTHER_INPUT, TRIAL_INPUT = (0.6, 1.0, 1.6), (0.95, 1.0, 1.05)
+"""Bounds of the billed input around that of earlier calls: what stands around short sources weighs more."""
 TOKENIZER, CHARACTERS = (0.9, 1.0, 1.2), (0.7, 0.85, 1.3)
 """Bounds of the billed input as shares of a count: providers count their own form of the schema; for characters see ``quarter_tokens``."""
 OTHER_FURTHER, TRIAL_FURTHER = (0.0, 1.0, 2.0), (0.75, 1.0, 1.25)
@@ -309,7 +309,7 @@ class Estimator:
             call.provider,
             call.model,
             call.lane,
-            past := self.history.answers(call, asks_more=judges or bool(config.escalate)),
+            past := self.history.answers(call, exact=counter is not None, asks_more=judges or bool(config.escalate)),
             counter.name if counter else ESTIMATE,
             (config.judge or self.judge or "") if judges else "",
             self._judge_share(config, call),
