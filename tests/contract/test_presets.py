@@ -389,10 +389,10 @@ def test_a_schema_that_is_wrong_is_the_jobs_own_fault(stub: Stub) -> None:
 
 
 def test_a_redirect_names_the_address_and_a_gateway_the_words_behind_it(stub: Stub) -> None:
-    stub.then(faults.status(307, {}, location="https://user:pw@gateway.example/v1/?key=sk-1"))
+    stub.then(faults.status(307, {}, location="https://user:pw@gateway.example:8443/v1/?key=sk-1"))
     moved = fails(CHAT.at(stub))
     assert moved.kind is FailureKind.CONFIGURATION
-    assert "its address is https://gateway.example/v1/; correct the base URL" in str(moved)
+    assert "its address is https://gateway.example:8443/v1/; correct the base URL" in str(moved)
 
     raw = {"message": "Provider returned error", "code": 502, "metadata": {"raw": "upstream overloaded"}}
     stub.then(faults.status(502, {"error": raw}))

@@ -174,7 +174,9 @@ class Failures:
         problem = f"answered {response.status_code} {error}"
         if place := response.is_redirect and response.headers.get("location"):
             target = urlsplit(place)
-            new_address = f"{target.scheme}://{target.hostname}{target.path}" if target.hostname else target.path
+            new_address = (
+                f"{target.scheme}://{target.netloc.rpartition('@')[2]}{target.path}" if target.hostname else target.path
+            )
             problem = f"answered {response.status_code}: its address is {new_address}; correct the base URL"
         if kind in {_K.INVALID_REQUEST, _K.QUOTA} and (refusal := error.refusal(kind)):
             kind, problem = refusal[0], f"{refusal[1]}; it {problem}"
