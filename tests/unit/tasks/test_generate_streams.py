@@ -123,7 +123,7 @@ class NarrowLedger(LentLedger):
 
     @cached_property
     def attempts(self) -> Narrow:
-        return Narrow(self._database)
+        return Narrow(self._database, self._lease_for)
 
 
 async def test_a_part_that_can_not_be_kept_fails_nothing() -> None:

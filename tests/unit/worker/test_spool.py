@@ -60,7 +60,7 @@ class FickleAttempts(PostgresAttempts):
     """The attempts of such a ledger."""
 
     def __init__(self, ledger: Fickle) -> None:
-        super().__init__(ledger._database)
+        super().__init__(ledger._database, LEASE)
         self._ledger = ledger
 
     async def close_attempts(self, closed: Sequence[ClosedAttempt], on_lost: Any = None) -> set[UUID]:
@@ -144,7 +144,7 @@ async def test_spooled_answers_are_read_back_unchanged(tmp_path: Path) -> None:
     await spool.keep([ok, failed])
     spool.leave()
 
-    assert await write_back(Spool(tmp_path / "home" / "spool" / "x"), Notes(ledger._database)) == 2
+    assert await write_back(Spool(tmp_path / "home" / "spool" / "x"), Notes(ledger._database, LEASE)) == 2
     assert got == [ok, failed]
     assert leased.job_id == ok.job_id
 
