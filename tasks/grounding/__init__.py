@@ -1,7 +1,8 @@
 """Gives each claim of an answer a verdict with its evidence: runs the checkers, and fuses their findings.
 
 checkers       the common form of a checker; the form of citations (they exist, their quotes are real, every claim has one),
-               and a claim's words against the sources: ``model`` measures and turns that into a probability
+               and a claim's words against the sources: ``decision`` supports or contradicts by ``accounting``, ``model``
+               measures and turns that into a probability
 denials        looks up what an answer denies
 local          reads the claims that the lexical check leaves open with a model of the operator's own
 judge          asks a model about the claims that all these leave open; the check step makes the call

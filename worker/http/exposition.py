@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections import Counter as Tally
+from collections import Counter as Counts
 from collections.abc import Awaitable, Callable, Iterable
 from datetime import timedelta
 from typing import Any
@@ -132,7 +132,7 @@ class LedgerFigures(Collector):
 
 def _counted(rows: Iterable[tuple[str, ...]]) -> list[tuple[tuple[str, ...], float]]:
     """Rows with their numbers: lanes of several models are one series."""
-    return [(row, float(count)) for row, count in Tally(rows).items()]
+    return [(row, float(count)) for row, count in Counts(rows).items()]
 
 
 class Metrics:

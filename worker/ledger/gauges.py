@@ -1,4 +1,4 @@
-"""Reads the figures for ``/metrics`` that no other command needs: queue age, workers, the leader, batches under way."""
+"""Reads the figures for ``/metrics`` that no other command needs: queue age, workers, the leader, batches under way; ``inspection`` counts what waits."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

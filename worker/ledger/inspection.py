@@ -90,7 +90,7 @@ class Quarantined:
 
 @dataclass(frozen=True, slots=True)
 class LedgerHealth:
-    """Counts of what is wrong in the ledger; every count is at most ``MANY``, except ``holds``."""
+    """Counts of what waits, runs or is wrong in the ledger; every count is at most ``MANY``, except ``holds``."""
 
     available: dict[Step, int]
     running: int
