@@ -127,7 +127,8 @@ def test_no_send_begins_while_the_loop_ends() -> None:
 
     async def scenario() -> None:
         batcher = Batcher("rows", send, in_flight=1)
-        callers.extend(asyncio.create_task(batcher.send(row)) for row in range(BATCH_ROWS + 1))
+        # Two full batches, so that the second waits for the end of the first, and not for a timer.
+        callers.extend(asyncio.create_task(batcher.send(row)) for row in range(2 * BATCH_ROWS))
         await asyncio.sleep(0)
 
     callers: list[asyncio.Task[None]] = []
