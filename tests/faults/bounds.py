@@ -1,6 +1,9 @@
 """Big jobs, jobs that kill their worker and checks without end: one job must not take the process of many."""
 
+import json
+import signal
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from random import Random
@@ -9,9 +12,10 @@ from typing import Any
 import psutil
 
 from tests.acceptance.conftest import questions
+from tests.deadlines import scale_to_load
 from tests.faults.lab import Lab, Report
 from tests.faults.poison import POISON
-from tests.faults.registry import experiment
+from tests.faults.registry import JOBS, experiment
 
 BIG_JOBS = 120
 MOST_RSS_MB = 700
@@ -87,7 +91,8 @@ BESIDE = 40
 def with_a_poisoned_job(lab: Lab, place: str) -> Report:
     """Run jobs of which one ends its worker in some place, start a new worker after each, and count."""
     lab.program = ("-m", "tests.faults.poison", place)
-    lab.settings["max_rescues"] = 3
+    # Fewer are not enough for those that are leased beside it.
+    lab.settings["max_rescues"] = 5
     jobs = questions(BESIDE + 1)
     jobs[BESIDE // 2]["query"] += f" {POISON}"
     lab.submit(jobs)
@@ -125,7 +130,105 @@ def poisoned_check(lab: Lab) -> Report:
 
 # ---- checks without end ----------------------------------------------------------------------------------------
 
+LONG_CHECKS = 3
+
+
+@experiment("checks without end, and small ones behind them")
+def endless_checks(lab: Lab) -> Report:
+    texts = [long_text(number, 400_000) for number in range(8)]
+    sentences = [sentence for text in texts for sentence in text.split(". ")[:40]]
+    # In another order: what stands in a source word for word is found at once, without reading the rest of it.
+    claims = [" ".join(reversed(sentence.rstrip(".").split())) for sentence in sentences]
+    answer = " ".join(f"{claim} [{at // 40 + 1}]." for at, claim in enumerate(claims))[:60_000]
+    for number in range(LONG_CHECKS):
+        lab.submit([{"context": texts, "response": answer, "priority": 5}], key=f"long{number}")
+    lab.work(check_timeout_s=0.5)
+    lab.start_recovery()
+    report = lab.report(LONG_CHECKS + JOBS, within_s=240)
+    unchecked = lab.count("job WHERE outcome = 'partial' AND priority = 5")
+    assert unchecked == LONG_CHECKS, f"{unchecked} of {LONG_CHECKS} ended as partial"
+    return report
+
+
+WITHIN_S = 3.0
+"""Seconds that the checks of another tenant may take beside endless ones."""
+
+_OPEN = "SELECT count(*) FROM job WHERE id = ANY(%s) AND finished_at IS NULL"
+
+DANGEROUS = {"checkers": json.dumps({"dangerous": "tests.plugins:DangerousChecker"})}
+
+
+def stored_answer(text: str) -> dict[str, Any]:
+    """A job that only checks an answer, by the dangerous checker, too."""
+    checkers = ["structure", "lexical", "dangerous"]
+    return {"context": ["The fee is 5,000 euros."] * 3, "response": text, "config": {"checkers": checkers}}
+
+
+@experiment("endless checks of one tenant beside those of another", jobs=0)
+def endless_checks_of_a_tenant(lab: Lab) -> Report:
+    attack = [stored_answer("The fee is endless."), stored_answer("€5 " * 20_000)]
+    workers = [lab.work("check", **DANGEROUS) for _ in range(2)]
+    slowest, rounds = 0.0, 8
+    for number in range(rounds + 1):
+        # The first ones wait for the workers to start.
+        if number:
+            lab.submit(attack, tenant="attacker", key=f"attack{number}")
+        _, other_ids = lab.submit([stored_answer("The fee is 5,000 euros.")] * 4, tenant="other", key=f"other{number}")
+        began = time.monotonic()
+        lab.until(lambda ids=other_ids: lab.scalar(_OPEN, ids) == 0, what="checks of the other tenant")
+        slowest = max(slowest, time.monotonic() - began) if number else 0.0
+    lab.start_recovery()
+    report = lab.report(6 * rounds + 4)
+    unchecked = lab.count("job WHERE tenant = 'attacker' AND outcome = 'partial'")
+    assert unchecked >= rounds, f"{unchecked} of {rounds} endless checks ended unchecked"
+    assert lab.count("job WHERE tenant = 'other' AND outcome <> 'answered'") == 0
+    assert lab.count("job_event WHERE kind = 'rescue'") == 0
+    assert slowest < scale_to_load(WITHIN_S), f"checks of the other tenant took {slowest:.1f} s"
+    for worker in workers:
+        worker.send_signal(signal.SIGTERM)
+        assert worker.wait(scale_to_load(30)) == 0
+    return report.with_note(f"checks of the other tenant took {slowest:.1f} s at most")
+
+
+@experiment("processes of checks killed amid their work", jobs=400)
+def processes_of_checks_killed(lab: Lab) -> Report:
+    worker = lab.work()
+    for done in (100, 200, 300):
+        lab.until(lambda least=done: lab.count("job WHERE finished_at IS NOT NULL") >= least, what=f"{done} checks")
+        # One at a time: a check that two processes die of counts as their cause. Their fork server has children.
+        processes = psutil.Process(worker.pid).children(recursive=True)
+        next(process for process in reversed(processes) if process.is_running()).kill()
+    lab.start_recovery()
+    report = lab.assert_settled(lab.report(400))
+    assert lab.count("job_event WHERE kind = 'rescue'") == 0
+    assert lab.count("generation_record WHERE position('died' in grounding::text) > 0") == 0, "each has a second try"
+    return report
+
 
 # ---- rows that can't be read -----------------------------------------------------------------------------------
 
 MANY_ROWS, DAMAGED = 120, 8
+
+# Two kinds of damage: bytes that are no frame, and a frame that is cut.
+_DAMAGE = f"""
+UPDATE job_request r SET frame = CASE WHEN j.position % 2 = 0 THEN '\\xdeadbeefdeadbeef' ELSE substr(r.frame, 1, 60) END
+FROM job j WHERE j.id = r.job_id AND j.position % 15 = 7 AND j.position < {15 * DAMAGED}
+"""
+
+
+@experiment("the rows of 8 of 120 jobs are damaged", jobs=0)
+def damaged_rows(lab: Lab) -> Report:
+    jobs = questions(MANY_ROWS)
+    for job in jobs:
+        job["context"].append({"content": "Beside the point. " * 200})
+    lab.submit(jobs)
+    lab.execute(_DAMAGE)
+    for _ in range(2):
+        lab.work()
+    lab.start_recovery()
+    report = lab.assert_settled(lab.report(MANY_ROWS))
+    kinds = dict(lab.rows("SELECT failure_kind, count(*) FROM job WHERE state <> 'completed' GROUP BY 1"))
+    assert kinds == {"unreadable": DAMAGED}, kinds
+    rescues = lab.count("job_event WHERE kind = 'rescue'")
+    assert rescues == 0, f"{rescues} rescues"
+    return report

@@ -1,5 +1,6 @@
 """Callers of the HTTP service who take all they can get: another tenant is answered as if they were not there."""
 
+import socket
 import threading
 import time
 from collections.abc import Callable
@@ -7,6 +8,7 @@ from contextlib import ExitStack
 from typing import Any
 
 import httpx2
+import orjson
 
 from schemas.access import Role
 from tests.faults.lab import Lab, Report
@@ -67,6 +69,35 @@ def _keep(stack: ExitStack, work: Callable[[], Any], ended: threading.Event) -> 
     stack.callback(ended.set)
 
 
+def _open(door: Door, stack: ExitStack) -> socket.socket:
+    host, port = door.url.removeprefix("http://").split(":")
+    return stack.enter_context(socket.create_connection((host, int(port)), timeout=60))
+
+
+@experiment("silent connections over HTTP, three for each place")
+def silent_connections(lab: Lab) -> Report:
+    def attack(door: Door, _: str, stack: ExitStack, __: threading.Event) -> None:
+        for _connection in range(3 * PLACES):
+            _open(door, stack)
+
+    return _attack(lab, attack)
+
+
+@experiment("one key over HTTP with a poll and a slow body for each place")
+def polls_and_slow_bodies(lab: Lab) -> Report:
+    def attack(door: Door, key: str, stack: ExitStack, _: threading.Event) -> None:
+        head = f"Host: localhost\r\nAuthorization: Bearer {key}\r\n"
+        job = {"query": "q", "context": ["c"], "scheduled_at": "2090-01-01T00:00:00Z"}
+        answer = httpx2.post(f"{door.url}/v1/jobs", json=job, headers={"Authorization": f"Bearer {key}"}, timeout=60)
+        for _connection in range(PLACES):
+            poll = f"GET /v1/jobs/{answer.json()['job_id']}?wait=60 HTTP/1.1\r\n{head}\r\n"
+            body = f"POST /v1/jobs HTTP/1.1\r\n{head}Content-Type: application/json\r\nContent-Length: 100000\r\n\r\n{{"
+            for text in (poll, body):
+                _open(door, stack).sendall(text.encode())
+
+    return _attack(lab, attack)
+
+
 @experiment("one key over HTTP that polls a result of 9 MB, 16 times at once")
 def polls_of_a_large_result(lab: Lab) -> Report:
     def attack(door: Door, key: str, stack: ExitStack, ended: threading.Event) -> None:
@@ -78,5 +109,42 @@ def polls_of_a_large_result(lab: Lab) -> Report:
         lab.until(lambda: httpx2.get(address, headers=headers, timeout=60).json()["state"] == "completed")
         for _ in range(16):
             _keep(stack, lambda: httpx2.get(address, headers=headers, timeout=60), ended)
+
+    return _attack(lab, attack)
+
+
+@experiment("jobs of 1,000,000 unknown keys over HTTP, three at a time")
+def many_values(lab: Lab) -> Report:
+    values = orjson.dumps({"query": "q", "context": ["c"], **{f"k{number}": 1 for number in range(1_000_000)}})
+
+    def attack(door: Door, key: str, stack: ExitStack, ended: threading.Event) -> None:
+        headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
+        for _ in range(3):
+            _keep(
+                stack,
+                lambda: httpx2.post(f"{door.url}/v1/jobs", content=values, headers=headers, timeout=60),
+                ended,
+            )
+
+    return _attack(lab, attack)
+
+
+@experiment("callbacks over HTTP to a name whose server does not answer")
+def slow_names(lab: Lab) -> Report:
+    def attack(door: Door, key: str, stack: ExitStack, ended: threading.Event) -> None:
+        resolve = socket.getaddrinfo
+
+        def hang(host: Any, *arguments: Any, **options: Any) -> Any:
+            if host == "x.slow.example":
+                ended.wait(8)
+            return resolve(host, *arguments, **options)
+
+        socket.getaddrinfo = hang
+        stack.callback(setattr, socket, "getaddrinfo", resolve)
+        address = f"{door.url}/v1/batches?callback_url=https%3A%2F%2Fx.slow.example%2F"
+        headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/x-ndjson"}
+        job = {"query": "q", "context": ["c"], "scheduled_at": "2090-01-01T00:00:00Z"}
+        for _ in range(3):
+            _keep(stack, lambda: httpx2.post(address, content=orjson.dumps(job), headers=headers, timeout=60), ended)
 
     return _attack(lab, attack)

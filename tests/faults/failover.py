@@ -143,6 +143,17 @@ def all_kept(lab: Lab, report: Report, usd: Decimal | None = None) -> Report:
     return report
 
 
+@experiment("fail-over: jobs are known, openings of 30 calls under way are not", jobs=CALLS, latency_s=12.0)
+def openings_lost(lab: Lab) -> Report:
+    with cluster(lab) as (proxy, standby):
+        standby.part()
+        for _ in range(2):
+            lab.work(slots=CALLS // 2)
+        lab.until_calling(CALLS)
+        fail_over(lab, proxy, standby)
+        return all_kept(lab, lab.report(CALLS))
+
+
 @experiment("fail-over: 30 answers come between the two servers", quick=True, jobs=CALLS, latency_s=15.0)
 def answers_between(lab: Lab) -> Report:
     with cluster(lab) as (proxy, standby):
@@ -153,6 +164,17 @@ def answers_between(lab: Lab) -> Report:
         lab.until(lambda: sum(lab.stub.answered.values()) == CALLS, what="all answers in memory")
         fail_over(lab, proxy, standby)
         return all_kept(lab, lab.report(CALLS))
+
+
+@experiment("fail-over: 30 stored answers and their final records are lost", jobs=CALLS)
+def answers_lost(lab: Lab) -> Report:
+    with cluster(lab) as (proxy, standby):
+        standby.part()
+        lab.work(slots=CALLS)
+        lab.until(lambda: lab.count("job WHERE result_published_at IS NOT NULL") == CALLS, what="published results")
+        usd = charged(lab)
+        fail_over(lab, proxy, standby)
+        return all_kept(lab, lab.report(CALLS), usd)
 
 
 @experiment("fail-over: stored answers are lost, and their worker is killed", jobs=CALLS)

@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 import psycopg
@@ -95,3 +95,29 @@ def renewed(lab: Lab) -> Iterator[list[float]]:
     finally:
         end.set()
         thread.join()
+
+
+@experiment("jobs that can't be changed are the first to be late, others behind them")
+def late_behind_bad(lab: Lab) -> Report:
+    now = datetime.now(UTC)
+    later = {"scheduled_at": (now + timedelta(hours=1)).isoformat()}
+    spare = [{**job, **later} for job in questions(JOBS + _BAD + _LATE)[JOBS:]]
+    _, bad = lab.submit([{**job, "deadline": (now + timedelta(seconds=1)).isoformat()} for job in spare[:_BAD]])
+    lab.submit([{**job, "deadline": (now + timedelta(seconds=2)).isoformat()} for job in spare[_BAD:]])
+    lab.execute(
+        "CREATE FUNCTION raise_poison() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'poison'; END $$"
+    )
+    ids = ", ".join(f"'{job_id}'" for job_id in bad)
+    lab.execute(
+        f"CREATE TRIGGER poison BEFORE UPDATE ON job FOR EACH ROW WHEN (OLD.id IN ({ids})) EXECUTE FUNCTION raise_poison()"
+    )
+    lab.work()
+    lab.until(lambda: lab.count("job WHERE state = 'expired'") == _LATE, what="the others expired")
+    lab.until(lambda: lab.count("quarantine WHERE duty = 'expire'") == _BAD, what="the bad ones are in quarantine")
+    lab.execute("DROP TRIGGER poison ON job")
+    # As if the minute had passed.
+    lab.execute("UPDATE quarantine SET until = nightdesk_now()")
+    lab.start_recovery()
+    report = lab.report(JOBS + _BAD + _LATE)
+    assert lab.count("job WHERE state = 'expired'") == _BAD + _LATE
+    return lab.assert_settled(report)

@@ -1,5 +1,7 @@
 """PostgreSQL dies, is away, locks, and tells another time."""
 
+import random
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -155,6 +157,54 @@ def connections_cut(lab: Lab) -> Report:
     for _ in range(5):
         lab.pause(0.5)
         lab.terminate_connections()
+    lab.start_recovery()
+    return lab.report(JOBS)
+
+
+_TOUCH = "UPDATE job SET priority = priority WHERE id = %s"
+
+
+@experiment("deadlocks and lock waits by other transactions")
+def deadlocks(lab: Lab) -> Report:
+    stop = threading.Event()
+    deadlock_count = [0]
+    ids = [job_id for (job_id,) in lab.rows("SELECT id FROM job")]
+    locked = threading.Barrier(3)
+
+    def disturb(place: int) -> None:
+        chance = random.Random(place)
+        with psycopg.connect(lab.database_url) as connection:
+            connection.execute(_TOUCH, [ids[place]])
+            locked.wait()
+            waited = [ids[(place + 1) % 3]]  # the first time, each waits for the next one
+            while not stop.is_set():
+                try:
+                    for job_id in waited or chance.sample(ids, 6):
+                        connection.execute(_TOUCH, [job_id])
+                    connection.commit()
+                except psycopg.errors.DeadlockDetected:
+                    deadlock_count[0] += 1
+                    connection.rollback()
+                waited = []
+
+    disturbers = [threading.Thread(target=disturb, args=[place], daemon=True) for place in range(3)]
+    lab.work()
+    for other in disturbers:
+        other.start()
+    try:
+        lab.until(
+            lambda: (
+                deadlock_count[0] > 0
+                and (lab.all_final() or lab.count("job WHERE finished_at IS NOT NULL") >= JOBS // 2)
+            ),
+            what="a deadlock and half of it",
+        )
+    finally:
+        stop.set()
+        locked.abort()
+        for other in disturbers:
+            other.join(30)
+    assert deadlock_count[0] > 0, "no deadlock came about"
     lab.start_recovery()
     return lab.report(JOBS)
 

@@ -1,10 +1,20 @@
 """Deadlines, cancels and retries that meet calls under way, and producers that say everything twice or whose receivers are silent."""
 
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Event, Thread
+from uuid import UUID
 
+from tasks.submit import new_batch, submit
 from tests.acceptance.conftest import questions
 from tests.faults.lab import Lab, Report
 from tests.faults.registry import JOBS, experiment
+from worker.ledger.postgres import PostgresLedger
 
 
 @experiment("the deadline passes during the calls", latency_s=3.0)
@@ -107,3 +117,62 @@ def budget_used_up(lab: Lab) -> Report:
     lab.start_recovery()
     lab.with_ledger(lambda ledger: ledger.actions.set_budget(batch_id, None, "ada"))
     return lab.assert_settled(lab.report(jobs + 1))
+
+
+@contextmanager
+def receivers() -> Iterator[tuple[str, str, Event]]:
+    """Addresses of a receiver of callbacks that is silent and of one that answers, and what its first request sets."""
+    came = Event()
+
+    class Receiver(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            came.set()
+            self.send_response(204)
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            """Says nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Receiver)
+    with socket.create_server(("127.0.0.1", 0), backlog=1_000) as silent, server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            yield f"http://127.0.0.1:{silent.getsockname()[1]}/", f"http://127.0.0.1:{server.server_port}/", came
+        finally:
+            server.shutdown()
+
+
+@experiment("60 callbacks to a silent receiver and 600 open batches before one", jobs=0)
+def callbacks_before_one(lab: Lab) -> Report:
+    tomorrow = (datetime.now(UTC) + timedelta(days=1)).isoformat()
+    with receivers() as (silent, url, came):
+        lab.execute(
+            "WITH b AS (INSERT INTO batch (id, tenant) SELECT gen_random_uuid(), 'silent' FROM generate_series(1, 60) RETURNING id)"
+            f" INSERT INTO callback (batch_id, url) SELECT id, '{silent}' FROM b"
+        )
+
+        async def submit_open(ledger: PostgresLedger) -> list[UUID]:
+            fields = {"callback_url": silent, "not_before": tomorrow}
+            batches = [new_batch(fields, tenant="default") for _ in range(600)]
+            for batch in batches:
+                await submit(ledger.submission, questions(1), batch=batch)
+            return [batch.id for batch in batches]
+
+        still_open = lab.with_ledger(submit_open)
+        lab.settings |= {
+            "callback_private": "true",
+            "callback_secret": "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw0Yh5zv3kRWs=",
+        }
+        lab.work()
+        lab.until(lambda: lab.count("callback WHERE next_at > now() + interval '1 minute'") > 0, what="tries under way")
+        batch_id, _ = lab.submit(questions(JOBS + 1)[1:], tenant="another", callback_url=url)
+        lab.until(lambda: lab.count(f"job WHERE batch_id = '{batch_id}' AND finished_at IS NULL") == 0, what="its end")
+        began = time.monotonic()
+        lab.until(came.is_set, within_s=120, what="the callback of the other tenant")
+        told_s = time.monotonic() - began
+        waiting = [job_id for (job_id,) in lab.rows("SELECT id FROM job WHERE batch_id = ANY(%s)", still_open)]
+        lab.with_ledger(lambda ledger: ledger.actions.cancel(waiting, "ada"))
+    lab.start_recovery()
+    report = lab.assert_settled(lab.report(JOBS + len(still_open)))
+    assert told_s < 10, f"told {told_s:.1f} s after its last job"
+    return report.with_note(f"told {told_s:.1f} s after its last job")

@@ -22,7 +22,6 @@ SETTINGS = {
     "provider_batch_look_s": 1,
     "provider_batch_create_s": 10,
     "slots": 400,
-    "check_slots": 400,
 }
 FEW = 200
 QUICKER = {"provider_batch_gather_s": 0.5, "provider_batch_look_s": 0.3, "provider_batch_create_s": 4}
@@ -125,6 +124,37 @@ def anthropic_after_create(lab: Lab) -> Report:
 @experiment("Anthropic batches, killed in mid-collection", jobs=0)
 def anthropic_in_collection(lab: Lab) -> Report:
     return run(lab, "anthropic", "content")
+
+
+UNREADABLE = 60
+
+
+@experiment("results of provider batches cut, replaced by a page, and gone", jobs=0)
+def unreadable_results(lab: Lab) -> Report:
+    remote = lab.stub.remote
+    with batch_lab(lab, "openai", UNREADABLE):
+        remote.errored = remote.expired = 0.0
+        lab.settings["provider_batch_look_s"] = 0.1
+        broken = []
+
+        def damage(content: bytes) -> bytes:
+            """The first file lacks the end of its last line, and the second is a page; those after them are whole."""
+            if content not in broken and len(broken) < 2:
+                broken.append(content)
+            if content in broken[:1]:
+                return content[:-40]
+            return b"<html>Sign in</html>" if content in broken else content
+
+        remote.damage = damage
+        lab.work()
+        lab.until(lambda: lab.count("attempt WHERE outcome = 'ok'") >= UNREADABLE - 1, what="all answers but one")
+        lab.until(lambda: lab.count("provider_batch WHERE detail ? 'trouble'") == 1, what="the cause is noted")
+        lab.start_recovery()
+        report = lab.assert_settled(lab.report(UNREADABLE, within_s=WITHIN_S))
+    assert report.unknown == 2, "the call of the cut line, and that of the page"
+    states = dict(lab.rows("SELECT state, count(*) FROM job GROUP BY 1"))
+    assert states == {"completed": UNREADABLE}, states
+    return report
 
 
 def cancel_midway(lab: Lab, provider: PriceList, jobs: int) -> None:

@@ -1,6 +1,7 @@
 """Workers die, freeze, are told twice and lead dispatch two at a time."""
 
 import random
+import signal
 import subprocess
 from collections.abc import Container, Iterator
 from contextlib import contextmanager
@@ -47,6 +48,18 @@ def killed_with_every_slot(lab: Lab) -> Report:
     lab.start_recovery()
     # Its calls could go on until they are timed out; what they took of the limit does not.
     lab.until(lambda: sum(lab.stub.calls.values()) > 4, within_s=40, what="another call")
+    return lab.report(JOBS)
+
+
+@experiment("worker stopped: calls end, the rest goes back")
+def told_to_stop(lab: Lab) -> Report:
+    worker = lab.work()
+    lab.until_calling(5)
+    worker.send_signal(signal.SIGTERM)
+    assert worker.wait(60) == 0
+    assert lab.count("attempt WHERE spent OR outcome <> 'ok'") == 0, "a stop spends no attempt"
+    lab.start_recovery()
+    lab.work()
     return lab.report(JOBS)
 
 
