@@ -296,8 +296,10 @@ MOST_CHARACTERS = 4_000_000
 """Of these rows, which are held until they are read."""
 
 
-_ID = re.compile(r"\s*(?:[!-~]*[\d_*/][!-~]*|[^\n]{1,200}\.\w{2,4}|\*[^\n]{1,200}\*)?\s*")
-"""Nothing, or an id, the name of a file or a pattern of such names in the place of a source."""
+_ID = re.compile(
+    r"(?:[!-)+-.:-^`-~]*[\d_*/][!-~]*|[^\n]{1,200}\.(?:pdf|docx?|txt|md|html?|csv|jsonl?|pptx?|xlsx?)|\*[^*.\n]{1,99}\*(?:, \*[^*.\n]{1,99}\*)*)?"
+)
+"""Nothing, or an id, the name of a file or a pattern of such names in the place of a source; '12.50' may end a sentence."""
 
 
 @dataclass(slots=True)
@@ -388,7 +390,7 @@ class FirstRows:
             self._jobs += 1
             texts = [str(source["content"]) for source in job.get("context", ())]
             self._likeness = self._likeness or likeness_to_several(texts)
-            self._sources |= not all(map(_ID.fullmatch, texts))
+            self._sources |= not all(_ID.fullmatch(text.strip()) for text in texts)
             self.scores += scores_of(job)
 
     @property

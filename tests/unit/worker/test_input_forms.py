@@ -541,6 +541,11 @@ def test_a_file_with_ids_or_names_of_files_in_the_place_of_sources_stops(tmp_pat
         Read(file(tmp_path, table(rows)))
 
 
+@pytest.mark.parametrize("text", ["The fee is $12.50", "Write to desk.example.com", "*The fee is 5 euros.*"])
+def test_a_short_source_is_no_name_of_a_file(tmp_path: Path, text: str) -> None:
+    assert Read(file(tmp_path, table([{"query": "Why?", "context": [text]}]))).jobs[0][2] == [text]
+
+
 @pytest.mark.parametrize("name", ["NaN", "-Infinity"])
 def test_a_number_that_json_has_not_is_named_with_its_place(tmp_path: Path, name: str) -> None:
     good = json.dumps({"query": "Wé?", "context": ["Because."]}, ensure_ascii=False)
